@@ -1,0 +1,5 @@
+"""`python -m mue`, which `torchrun` needs."""
+
+from mue.cli import main
+
+main()

@@ -1,0 +1,222 @@
+"""The run folder: a configuration, weights, and what resuming needs; no pickle anywhere.
+
+    config.json          the resolved configuration, with version and commit
+    weights.safetensors  θ as it is evaluated
+    state.safetensors    all that `Training` holds; the step is in its header
+    log.jsonl            a line every few steps
+
+Each file is replaced in one step of the file system, so a reader finds the old one or the new one,
+never a part. Resuming reads `state.safetensors` alone: two files could not be replaced at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from mue.config import Config, from_dict
+from mue.models.build import build_modal
+from mue.models.modal import Modal
+from mue.train import Training
+
+CONFIG, WEIGHTS, STATE, LOG = "config.json", "weights.safetensors", "state.safetensors", "log.jsonl"
+_LARGEST_CONFIG = 1 << 20
+
+
+class RunError(ValueError):
+    """A run folder cannot be used as asked."""
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """Put `content` at `path`, whole or not at all, even if the machine stops."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
+        try:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+            os.chmod(file.name, 0o644)
+            os.replace(file.name, path)
+        except BaseException:
+            os.unlink(file.name)
+            raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def commit() -> str | None:
+    """The commit of the source tree this package runs from, if it runs from one."""
+    here = Path(__file__).resolve().parent
+    try:
+        found = subprocess.run(
+            ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12"],  # noqa: S607
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return found.stdout.strip() or None if found.returncode == 0 else None
+
+
+# --- configuration ------------------------------------------------------------------------------
+
+
+def save_config(folder: Path, config: Config, version: str) -> None:
+    """Write the resolved configuration."""
+    content = {"version": version, "commit": commit(), "config": asdict(config)}
+    write_atomic(folder / CONFIG, (json.dumps(content, indent=2) + "\n").encode())
+
+
+def load_config(folder: Path) -> Config:
+    """Read the configuration of a run."""
+    return from_dict(Config, _config_file(folder).get("config"), f"{folder / CONFIG}: config")
+
+
+def origin(folder: Path) -> dict[str, str | None]:
+    """Version and commit that a run was made with."""
+    content = _config_file(folder)
+    return {"version": content.get("version"), "commit": content.get("commit")}
+
+
+def _config_file(folder: Path) -> dict[str, Any]:
+    path = folder / CONFIG
+    if not path.is_file():
+        raise RunError(f"{folder} is no run folder: it must hold {CONFIG}; make one by `mue train`")
+    if path.stat().st_size > _LARGEST_CONFIG:
+        raise RunError(f"{path} must be at most {_LARGEST_CONFIG} bytes, got {path.stat().st_size}")
+    try:
+        content = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"{path} must be JSON, and it is not: {error}") from None
+    if not isinstance(content, dict):
+        raise RunError(f"{path} must hold an object with `config`, got {type(content).__name__}")
+    return content
+
+
+# --- tensors ------------------------------------------------------------------------------------
+
+
+def save_tensors(path: Path, tensors: dict[str, Tensor], header: dict[str, str]) -> None:
+    """Write tensors with a digest of their content in the header."""
+    plain = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+    header = {**header, "sha256": _digest(plain)}
+    write_atomic(path, safetensors.torch.save(plain, header))
+
+
+def load_tensors(
+    path: Path, expected: dict[str, torch.Size] | None = None
+) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Read tensors and header. Names and shapes are compared with `expected` before any is read."""
+    if not path.is_file():
+        raise RunError(f"{path.parent} has no {path.name}: train it first, or name another folder")
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            header = file.metadata() or {}
+            shapes = {name: torch.Size(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+            if expected is not None and shapes != expected:
+                raise RunError(_mismatch(path, shapes, expected))
+            tensors = {name: file.get_tensor(name) for name in shapes}
+    except (safetensors.SafetensorError, OSError) as error:
+        raise RunError(
+            f"{path} must be a whole safetensors file, and it is truncated or damaged ({error}); "
+            "copy it again"
+        ) from None
+    if header.get("sha256") != _digest(tensors):
+        raise RunError(
+            f"{path} does not hold what was saved: its sha256 differs from the one in its header; "
+            "copy it again"
+        )
+    return tensors, header
+
+
+def _digest(tensors: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        t = tensors[name]
+        digest.update(f"{name} {t.dtype} {tuple(t.shape)}\n".encode())
+        digest.update(t.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _mismatch(path: Path, got: dict[str, torch.Size], expected: dict[str, torch.Size]) -> str:
+    name = next(n for n in sorted({*got, *expected}) if got.get(n) != expected.get(n))
+    wanted, found = (tuple(s[name]) if name in s else "absent" for s in (expected, got))
+    return (
+        f"{path} holds weights of another configuration than {CONFIG} beside it: "
+        f"{name!r} must be {wanted}, got {found}; restore the file that belongs to it"
+    )
+
+
+# --- weights and state --------------------------------------------------------------------------
+
+
+def save_weights(folder: Path, weights: dict[str, Tensor], *, half: bool = False) -> None:
+    """Write θ, in half precision where asked."""
+    save_tensors(
+        folder / WEIGHTS, {k: v.half() if half else v for k, v in weights.items()}, {"holds": "θ"}
+    )
+
+
+def load_modal(folder: Path, device: torch.device) -> Modal:
+    """Read θ as it is evaluated, in float32."""
+    with torch.device("meta"):
+        modal = build_modal(load_config(folder))
+    expected = {name: p.shape for name, p in modal.named_parameters()}
+    tensors, _ = load_tensors(folder / WEIGHTS, expected)
+    modal.load_state_dict({k: v.float() for k, v in tensors.items()}, assign=True)
+    modal.requires_grad_(False)
+    return modal.to(device, memory_format=torch.channels_last).eval()
+
+
+def save_state(folder: Path, training: Training) -> None:
+    """Write the weights as evaluated, then all that resuming needs."""
+    save_weights(folder, training.export())
+    save_tensors(folder / STATE, _state(training), {"step": str(training.step)})
+
+
+def load_state_(folder: Path, training: Training) -> None:
+    """Put `training` where it was when `save_state` was called, to the bit."""
+    tensors, header = load_tensors(folder / STATE)
+    here = _state(training)
+    if set(here) - {n for n in here if n.startswith("random.")} - set(tensors):
+        raise RunError(f"{folder / STATE} holds the state of another configuration than {CONFIG}")
+    for name, tensor in here.items():
+        if name in tensors and not name.startswith("random."):
+            tensor.copy_(tensors[name])
+    torch.set_rng_state(tensors["random.cpu"])
+    if training.device.type == "cuda" and "random.cuda" in tensors:
+        torch.cuda.set_rng_state(tensors["random.cuda"], training.device)
+    training.step = int(header["step"])
+
+
+def _state(training: Training) -> dict[str, Tensor]:
+    """Every tensor that training changes, by name. The tensors are the training's own."""
+    state = {f"learner.{k}": v.detach() for k, v in training.learner.state_dict().items()}
+    state |= {f"average.{k}": v for k, v in training.export().items()}
+    for i, weight in enumerate(training.optimizer.param_groups[0]["params"]):
+        slots = training.optimizer.state[weight]
+        if not slots:  # before the first step
+            slots["step"] = torch.zeros((), dtype=torch.float32, device=weight.device)
+            slots["exp_avg"] = torch.zeros_like(weight)
+            slots["exp_avg_sq"] = torch.zeros_like(weight)
+        state |= {f"optimizer.{i}.{k}": v for k, v in slots.items()}
+    state["random.cpu"] = torch.get_rng_state()
+    if training.device.type == "cuda":
+        state["random.cuda"] = torch.cuda.get_rng_state(training.device)
+    return state

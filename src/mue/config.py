@@ -1,0 +1,405 @@
+"""Everything a run depends on, as values: what is not here cannot change a result."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import math
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+
+def _require(holds: bool, name: str, contract: str, value: object) -> None:
+    if not holds:
+        raise ValueError(f"{name} must be {contract}, got {value!r}")
+
+
+def _share(name: str, value: float) -> None:
+    _require(0 <= value <= 1, name, "a share of the training in [0, 1]", value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataConfig:
+    """Where inputs and answers come from."""
+
+    name: Literal["guess", "toy", "vector"] = "guess"
+    digit: Literal[28, 14] = 28
+    """Side of a digit of the guessing game: MNIST's own, or half of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """The network θ, and the encoder of φ, which mirrors it."""
+
+    backbone: Literal["unet", "mlp"] = "unet"
+    c_in: int = 1
+    """Channels of an input."""
+    c_out: int = 1
+    """Channels of an answer."""
+    levels: tuple[int, ...] = (16, 32, 64, 128)
+    """Widths of the encoder's levels that feed the decoder, the finest first."""
+    tail: tuple[int, ...] = (128, 128)
+    """Widths of the levels below, for prior and encoding alone."""
+    widths: tuple[int, ...] = (64, 32, 16)
+    """Widths of the decoder's stages, the coarsest first; the last stage gives the answer."""
+    norm: Literal["none", "group"] = "none"
+    """Normalization after each convolution."""
+    code_level: int = 1
+    """Stage of the decoder where the code enters: 1 is the bottom, one past the last the top."""
+    join: Literal["concatenate", "scale-shift"] = "concatenate"
+    """How the code enters."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no network could be built from."""
+        for name in ("levels", "tail", "widths"):
+            value = getattr(self, name)
+            _require(
+                all(1 <= w <= 4096 for w in value) and len(value) <= 12,
+                f"model.{name}",
+                "at most 12 widths in 1..4096",
+                value,
+            )
+        _require(len(self.levels) >= 1, "model.levels", "at least one width", self.levels)
+        for name in ("c_in", "c_out"):
+            value = getattr(self, name)
+            _require(1 <= value <= 4096, f"model.{name}", "in 1..4096", value)
+        if self.backbone == "unet":
+            stages = len(self.levels)
+            _require(
+                len(self.widths) == stages - 1 >= 1,
+                "model.widths",
+                f"one entry less than the {stages} of model.levels, and at least one",
+                self.widths,
+            )
+            _require(
+                1 <= self.code_level <= stages + 1,
+                "model.code_level",
+                f"in 1..{stages + 1}",
+                self.code_level,
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodebookConfig:
+    """The finite latent space."""
+
+    size: int = 512
+    """Number of codes: an upper bound on how many different answers there can be."""
+    width: int = 128
+    """Length of a code."""
+    spread: float = 1.0
+    """Deviation of the codes at the start (`exact`; `vq` starts from the encodings)."""
+    decay: float = 0.99
+    """Share of the running counts that survives a step (`vq`)."""
+    revive_every: int = 0
+    """Steps after which the idlest code starts anew on an encoding; 0 is never (`vq`)."""
+    revive_until: float = 0.5
+    """Share of the training after which codes are left alone."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no run could use."""
+        _require(1 <= self.size <= 65536, "codebook.size", "in 1..65536", self.size)
+        _require(1 <= self.width <= 4096, "codebook.width", "in 1..4096", self.width)
+        _require(0 <= self.decay < 1, "codebook.decay", "in [0, 1)", self.decay)
+        _require(0 < self.spread < 1e6, "codebook.spread", "positive", self.spread)
+        _require(self.revive_every >= 0, "codebook.revive_every", "at least 0", self.revive_every)
+        _share("codebook.revive_until", self.revive_until)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectiveConfig:
+    """What is minimised."""
+
+    likelihood: Literal["bernoulli", "categorical", "normal"] = "bernoulli"
+    deviation: float = 1.0
+    """Deviation of an answer from what is decoded, where the likelihood is normal."""
+    reconstruction: float = 1.0
+    """Weight of the log-likelihood, which is summed over pixels."""
+    commitment: float = 0.25
+    """β, the weight of the commitment term (`vq`)."""
+    prior_from: float = 0.0
+    """η: share of the training before which the prior's term has weight 0."""
+    temperature: float = 1.0
+    """The responsibilities of `exact` start this soft; 1 is the likelihood's own."""
+    balance_until: float = 0.0
+    """Share of the training over which they harden and the codes share the answers evenly."""
+
+    def __post_init__(self) -> None:
+        """Refuse weights that turn the objective over."""
+        for name in ("reconstruction", "commitment"):
+            value = getattr(self, name)
+            _require(0 <= value < math.inf, f"objective.{name}", "at least 0", value)
+        _require(0 < self.deviation < math.inf, "objective.deviation", "positive", self.deviation)
+        _share("objective.prior_from", self.prior_from)
+        _share("objective.balance_until", self.balance_until)
+        _require(
+            self.temperature == 1 or (self.balance_until > 0 and 1 < self.temperature < math.inf),
+            "objective.temperature",
+            "1, or more where objective.balance_until says for how long",
+            self.temperature,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainConfig:
+    """How the weights are found."""
+
+    steps: int = 150_000
+    batch: int = 256
+    """Inputs in a step, over all processes together."""
+    lr: float = 1e-4
+    schedule: Literal["milestones", "cosine"] = "milestones"
+    milestones: tuple[float, ...] = (0.2, 0.6, 0.8)
+    """Shares of the training at which the learning rate drops."""
+    factors: tuple[float, ...] = (0.5, 0.1, 0.05)
+    """What it drops to, as a multiple of `lr`."""
+    warmup: int = 0
+    """Steps over which the learning rate rises to `lr`."""
+    weight_decay: float = 0.0
+    clip: float = 0.0
+    """Largest norm of the gradient; 0 is no limit."""
+    average: float = 0.0
+    """Decay of the averaged weights that are evaluated and exported; 0 is no averaging."""
+    seed: int = 0
+    save_every: int = 1000
+    """Steps between checkpoints."""
+    log_every: int = 50
+    """Steps between lines of the log."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no run could use."""
+        for name in ("steps", "batch", "save_every", "log_every"):
+            value = getattr(self, name)
+            _require(value >= 1, f"train.{name}", "at least 1", value)
+        _require(0 < self.lr < math.inf, "train.lr", "positive", self.lr)
+        _require(self.warmup >= 0, "train.warmup", "at least 0", self.warmup)
+        for name in ("weight_decay", "clip"):
+            value = getattr(self, name)
+            _require(0 <= value < math.inf, f"train.{name}", "at least 0", value)
+        _require(
+            list(self.milestones) == sorted(self.milestones)
+            and all(0 <= m <= 1 for m in self.milestones),
+            "train.milestones",
+            "ascending shares in [0, 1]",
+            self.milestones,
+        )
+        _require(0 <= self.average < 1, "train.average", "in [0, 1)", self.average)
+        _require(
+            len(self.milestones) == len(self.factors),
+            "train.factors",
+            f"as many as the {len(self.milestones)} of train.milestones",
+            self.factors,
+        )
+        _require(0 <= self.seed < 2**63, "train.seed", "in 0..2^63-1", self.seed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputeConfig:
+    """On what, and how fast. None of it should change what is learned."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    bfloat16: bool = False
+    """Compute convolutions and products in bfloat16 (autocast); losses stay in float32."""
+    channels_last: bool = True
+    """Keep images with the channel as the fastest axis."""
+    compile: bool = False
+    """Fuse the step with torch.compile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """One run."""
+
+    method: Literal["vq", "exact"] = "vq"
+    """How it is trained: the paper's nearest code, or the likelihood summed over all codes."""
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    codebook: CodebookConfig = field(default_factory=CodebookConfig)
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    compute: ComputeConfig = field(default_factory=ComputeConfig)
+
+
+def to_json(config: Config) -> str:
+    """The configuration as a person would want to read it."""
+    return json.dumps(dataclasses.asdict(config), indent=2) + "\n"
+
+
+def from_json(text: str) -> Config:
+    """The configuration that `to_json` wrote.
+
+    >>> from_json(to_json(toy())) == toy()
+    True
+    """
+    try:
+        return from_dict(Config, json.loads(text), "config")
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"a configuration must be JSON, and this is not: {error}") from None
+
+
+def from_dict(kind: type[Any], value: object, name: str) -> Any:
+    """A configuration dataclass from plain dictionaries, lists and numbers, each checked."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{name} must be an object with the fields of {kind.__name__}")
+    hints = typing.get_type_hints(kind)
+    if unknown := sorted(set(value) - set(hints)):
+        near = difflib.get_close_matches(str(unknown[0]), hints, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"{name} has no field {unknown[0]!r}{hint}")
+    return kind(**{k: _value(hints[k], v, f"{name}.{k}") for k, v in value.items()})
+
+
+def _value(hint: Any, value: object, name: str) -> object:
+    if dataclasses.is_dataclass(hint):
+        return from_dict(typing.cast("type[Any]", hint), value, name)
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        if value not in args or type(value) not in {type(a) for a in args}:
+            raise ValueError(f"{name} must be one of {', '.join(map(str, args))}, got {value!r}")
+        return value
+    if origin is tuple:
+        if not isinstance(value, (list, tuple)):
+            raise ValueError(f"{name} must be a list, got {value!r}")
+        return tuple(_value(args[0], v, f"{name}[{i}]") for i, v in enumerate(value))
+    if origin in (types.UnionType, typing.Union):
+        inner = next(a for a in args if a is not type(None))
+        return None if value is None else _value(inner, value, name)
+    if hint is float and type(value) is int and abs(value) < 2**63:
+        return float(value)
+    if type(value) is not hint:
+        raise ValueError(f"{name} must be a {hint.__name__}, got {value!r}")
+    return value
+
+
+# --- presets ----------------------------------------------------------------------------------
+
+Schedule = Literal["short", "paper"]
+
+
+def guess(schedule: Schedule = "short") -> Config:
+    """The guessing game with the paper's network and method (`vq`, n = 512)."""
+    if schedule == "paper":
+        return Config(objective=ObjectiveConfig(prior_from=0.2))
+    return Config(
+        objective=ObjectiveConfig(reconstruction=0.0125, prior_from=0.1),
+        train=TrainConfig(
+            steps=12_000,
+            lr=1e-3,
+            warmup=200,
+            clip=1.0,
+            milestones=(0.5, 0.75, 0.9),
+            factors=(0.3, 0.1, 0.03),
+            average=0.999,
+        ),
+    )
+
+
+def guess_exact(schedule: Schedule = "short") -> Config:
+    """The guessing game with the paper's widths, trained by the exact likelihood."""
+    del schedule  # the paper has no such run
+    return Config(
+        method="exact",
+        model=ModelConfig(norm="group", code_level=5, join="scale-shift"),
+        codebook=CodebookConfig(size=8, width=16, spread=1.5),
+        objective=ObjectiveConfig(
+            reconstruction=0.005, temperature=20.0, balance_until=0.12, prior_from=0.05
+        ),
+        train=TrainConfig(
+            steps=8_000, lr=2e-3, warmup=100, schedule="cosine", average=0.998, weight_decay=0.01
+        ),
+    )
+
+
+def guess_quick(schedule: Schedule = "short") -> Config:
+    """The guessing game for a laptop: half-size digits, a small network, under three minutes."""
+    del schedule  # the paper has no such run
+    return Config(
+        method="exact",
+        data=DataConfig(digit=14),
+        model=ModelConfig(
+            levels=(8, 16, 32),
+            tail=(64, 64),
+            widths=(16, 8),
+            norm="group",
+            code_level=4,
+            join="scale-shift",
+        ),
+        codebook=CodebookConfig(size=6, width=16, spread=1.5),
+        objective=ObjectiveConfig(
+            reconstruction=0.02, temperature=5.0, balance_until=0.12, prior_from=0.05
+        ),
+        train=TrainConfig(
+            steps=1100, batch=64, lr=4e-3, schedule="cosine", average=0.995, save_every=200
+        ),
+    )
+
+
+def toy(schedule: Schedule = "short") -> Config:
+    """Bars of light with two known answers each: seconds, for tests and first steps."""
+    del schedule
+    return Config(
+        method="exact",
+        data=DataConfig(name="toy"),
+        model=ModelConfig(
+            levels=(8, 16),
+            tail=(16,),
+            widths=(8,),
+            norm="group",
+            code_level=3,
+            join="scale-shift",
+        ),
+        codebook=CodebookConfig(size=4, width=8, spread=1.5),
+        objective=ObjectiveConfig(
+            reconstruction=0.2, temperature=5.0, balance_until=0.2, prior_from=0.1
+        ),
+        train=TrainConfig(
+            steps=400, batch=64, lr=1e-2, schedule="cosine", average=0.98, save_every=100
+        ),
+    )
+
+
+def vector(schedule: Schedule = "short") -> Config:
+    """A one-to-many mapping between vectors with known probabilities, by an MLP."""
+    del schedule
+    return Config(
+        method="exact",
+        data=DataConfig(name="vector"),
+        model=ModelConfig(
+            backbone="mlp", c_in=2, c_out=2, levels=(64, 64), tail=(), widths=(64, 64)
+        ),
+        codebook=CodebookConfig(size=8, width=8, spread=1.5),
+        objective=ObjectiveConfig(
+            likelihood="normal",
+            deviation=0.1,
+            reconstruction=0.05,
+            temperature=20.0,
+            balance_until=0.2,
+            prior_from=0.1,
+        ),
+        train=TrainConfig(
+            steps=3000, batch=256, lr=3e-3, schedule="cosine", average=0.998, save_every=500
+        ),
+    )
+
+
+PRESETS: dict[str, Callable[[Schedule], Config]] = {
+    "guess": guess,
+    "guess-exact": guess_exact,
+    "guess-quick": guess_quick,
+    "toy": toy,
+    "vector": vector,
+}
+"""Every preset by the name the command line gives it."""
+
+
+def preset(name: str, schedule: Schedule = "short") -> Config:
+    """The preset of that name, its schedule shortened where numbers hold, or the paper's own."""
+    if name not in PRESETS:
+        near = difflib.get_close_matches(name, PRESETS, n=1, cutoff=0.4)
+        hint = f"did you mean {near[0]!r}?" if near else f"take one of {', '.join(PRESETS)}"
+        raise ValueError(f"there is no preset {name!r}; {hint}")
+    return PRESETS[name](schedule)

@@ -1,0 +1,1 @@
+"""Inputs and answers: drawn or read, always as whole batches on the device that uses them."""

@@ -1,0 +1,123 @@
+"""A predictor and cases, turned into numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mue.data.build import build_source
+from mue.metrics.modes import mode_mae, mode_probabilities, mode_tv
+from mue.predict import Predictor
+
+IN_USE = 0.01
+"""A code counts as in use when it is more probable than this for some input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What a model says about cases whose modes are known.
+
+    Attributes:
+        predicted: Probability given to each mode.
+        true: Probability of each mode.
+        rest: Probability of the answers that were not decoded.
+        group: Category of each input.
+        codes: Codes in use: more probable than 1 % for some input.
+        k: Answers decoded for each input.
+        seed: Of the test inputs.
+    """
+
+    predicted: Float[Tensor, "b m"]
+    true: Float[Tensor, "b m"]
+    rest: Float[Tensor, " b"]
+    group: tuple[str, ...]
+    codes: int
+    k: int
+    seed: int
+
+    def rows(self) -> list[dict[str, str | float]]:
+        """For each category and mode: the true probability, and what is predicted."""
+        table: list[dict[str, str | float]] = []
+        for name in sorted(set(self.group)):
+            member = torch.tensor([g == name for g in self.group])
+            for m in range(self.true.shape[1]):
+                p = self.predicted[member, m]
+                table.append(
+                    {
+                        "group": name,
+                        "mode": m + 1,
+                        "true": self.true[member, m][0].item(),
+                        "predicted": p.mean().item(),
+                        "deviation": p.std(correction=0).item(),
+                    }
+                )
+        return table
+
+    def report(self) -> dict[str, object]:
+        """What `report.json` holds: each metric an object, and the table."""
+        return {
+            "inputs": len(self.group),
+            "seed": self.seed,
+            "k": self.k,
+            "mode_tv": summary(mode_tv(self.predicted, self.true)),
+            "mode_mae": summary(mode_mae(self.predicted, self.true)),
+            "rest": summary(self.rest),
+            "codes_in_use": self.codes,
+            "table": self.rows(),
+        }
+
+
+def summary(values: Float[Tensor, " b"]) -> dict[str, float]:
+    """Mean, deviation and 95th percentile over inputs."""
+    values = values.double()
+    return {
+        "mean": values.mean().item(),
+        "std": values.std(correction=0).item(),
+        "p95": values.quantile(0.95).item(),
+    }
+
+
+def evaluate(
+    predictor: Predictor,
+    *,
+    inputs: int = 1000,
+    seed: int = 0,
+    k: int = 16,
+    batch: int = 50,
+    watch: Callable[[int], None] | None = None,
+) -> Evaluation:
+    """Judge a model by test inputs whose modes and probabilities are known.
+
+    Each of the k most probable answers counts for the true mode it is nearest to. `watch` is told
+    how many inputs are done. The model is not changed.
+    """
+    if inputs < 1:
+        raise ValueError(f"`inputs` must be at least 1, got {inputs}")
+    k = min(k, len(predictor.modal.codebook.codes))
+    source = build_source(predictor.config.data, "test", seed=seed, device=predictor.device)
+    predicted, true, rest, group = [], [], [], []
+    highest = torch.zeros(len(predictor.modal.codebook.codes))
+    for first in range(0, inputs, batch):
+        index = torch.arange(first, min(first + batch, inputs), device=predictor.device)
+        case = source.case(index)
+        h = predictor.propose(case.x, k)
+        predicted.append(mode_probabilities(h.y, h.prob, case.ys).cpu())
+        true.append(case.q.cpu())
+        rest.append(h.rest.cpu())
+        group.extend(case.group)
+        highest.scatter_reduce_(0, h.code.flatten().cpu(), h.prob.flatten().cpu(), "amax")
+        if watch is not None:
+            watch(len(group))
+    return Evaluation(
+        predicted=torch.cat(predicted),
+        true=torch.cat(true),
+        rest=torch.cat(rest),
+        group=tuple(group),
+        codes=int((highest > IN_USE).sum()),
+        k=k,
+        seed=seed,
+    )

@@ -1,0 +1,1 @@
+"""Pure functions from tensors to numbers; none of them knows a model."""

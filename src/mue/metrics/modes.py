@@ -1,0 +1,50 @@
+"""Whether the probabilities are right, where the truth is a known set of modes."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+def nearest_mode(s: Float[Tensor, "b k *y"], ys: Float[Tensor, "b m *y"]) -> Int[Tensor, "b k"]:
+    """Which true answer each proposed answer is closest to, in the l2 distance.
+
+    >>> nearest_mode(torch.tensor([[[0.9], [0.2]]]), torch.tensor([[[0.0], [1.0]]]))
+    tensor([[1, 0]])
+    """
+    return torch.cdist(s.flatten(2), ys.flatten(2)).argmin(dim=2)
+
+
+def mode_probabilities(
+    s: Float[Tensor, "b k *y"], p: Float[Tensor, "b k"], ys: Float[Tensor, "b m *y"]
+) -> Float[Tensor, "b m"]:
+    """Probability that the answers give to each true mode: each answer counts for its nearest.
+
+    >>> s, ys = torch.tensor([[[0.9], [0.2], [1.1]]]), torch.tensor([[[0.0], [1.0]]])
+    >>> mode_probabilities(s, torch.tensor([[0.5, 0.3, 0.2]]), ys)
+    tensor([[0.3000, 0.7000]])
+    """
+    return p.new_zeros(ys.shape[:2]).scatter_add_(1, nearest_mode(s, ys), p)
+
+
+def mode_tv(p: Float[Tensor, "b m"], q: Float[Tensor, "b m"]) -> Float[Tensor, " b"]:
+    """Total variation distance of predicted and true mode probabilities.
+
+        TV = (sum_m |p_m - q_m| + (1 - sum_m p_m)) / 2
+
+    The last term is the mass left to answers that were not decoded: it is on no true mode, so it
+    counts as wrong. A ranking cannot look better by being cut short.
+
+    >>> mode_tv(torch.tensor([[0.5, 0.4]]), torch.tensor([[0.6, 0.4]]))
+    tensor([0.1000])
+    """
+    missing = (1 - p.sum(dim=1)).clamp_min(0)
+    return ((p - q).abs().sum(dim=1) + missing) / 2
+
+
+def mode_mae(p: Float[Tensor, "b m"], q: Float[Tensor, "b m"]) -> Float[Tensor, " b"]:
+    """Mean absolute error of the mode probabilities.
+
+    >>> mode_mae(torch.tensor([[0.5, 0.5]]), torch.tensor([[0.6, 0.4]]))
+    tensor([0.1000])
+    """
+    return (p - q).abs().mean(dim=1)

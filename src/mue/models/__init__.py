@@ -1,0 +1,1 @@
+"""Networks that receive their parts; only `build` knows numbers."""

@@ -1,0 +1,59 @@
+"""θ: all that inference needs."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from mue.nn.backbone import Decoder, Encoder, Features
+from mue.nn.codebook import Codebook
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """An input as the network sees it, before any answer.
+
+    Attributes:
+        features: For the decoder.
+        log_prior: log p(c | x).
+    """
+
+    features: Features
+    log_prior: Float[Tensor, "b n"]
+
+
+class Modal(nn.Module):
+    """Answers and their probabilities from a finite code book.
+
+    `forward` looks at the input once and says how probable each code is, E(x); `decode` gives
+    the answers that codes lead to, D(c, x). The parts come from outside: any encoder and decoder
+    that keep to the Protocols in `mue.nn.backbone`.
+    """
+
+    def __init__(
+        self, encoder: Encoder, prior: nn.Linear, codebook: Codebook, decoder: Decoder
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.prior = prior
+        self.codebook = codebook
+        self.decoder = decoder
+
+    def forward(self, x: Float[Tensor, "b *x"]) -> View:
+        """Look at the inputs: features, and log p(c | x) in float32."""
+        features = self.encoder(x)
+        return View(features, self.prior(features.pooled).float().log_softmax(dim=1))
+
+    def decode(self, view: View, codes: Float[Tensor, "b k d"]) -> Float[Tensor, "b k *y"]:
+        """Logits of the answer that each of the k codes leads to, all in one batch, in float32."""
+        return self.decoder(view.features, codes).float()
+
+    def all_codes(self, view: View) -> Float[Tensor, "b n d"]:
+        """The whole code book for each input."""
+        return self.codebook.codes.expand(len(view.log_prior), -1, -1)
+
+    def top(self, view: View, k: int) -> tuple[Tensor, Tensor]:
+        """Probabilities and rows of the k most probable codes, the most probable first."""
+        best = torch.topk(view.log_prior, k, dim=1)
+        return best.values.exp(), best.indices

@@ -1,0 +1,42 @@
+"""What an encoder and a decoder must do: bring your own, or take those beside this file."""
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from jaxtyping import Float
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What an encoder saw.
+
+    Attributes:
+        levels: Features for the decoder's skip connections, the finest first.
+        pooled: One vector for each input, from which the prior and the encoding are read.
+        size: Height and width of the input before any padding; empty for vectors.
+    """
+
+    levels: tuple[Tensor, ...]
+    pooled: Float[Tensor, "b c"]
+    size: tuple[int, ...]
+
+
+@runtime_checkable
+class Encoder(Protocol):
+    """Looks at an input once."""
+
+    def __call__(self, x: Float[Tensor, "b *x"], /) -> Features:
+        """The features of each input."""
+        ...
+
+
+@runtime_checkable
+class Decoder(Protocol):
+    """Turns the features of an input and k codes into k answers."""
+
+    def __call__(
+        self, features: Features, codes: Float[Tensor, "b k d"], /
+    ) -> Float[Tensor, "b k *y"]:
+        """Logits of an answer for each code."""
+        ...

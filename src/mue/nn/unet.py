@@ -1,0 +1,151 @@
+"""The paper's residual U-Net, with the code entering at a chosen level of the decoder."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from mue.nn.backbone import Features
+from mue.nn.blocks import Norm, ResidualBlock, double, halve, pad_to_multiple
+
+
+class UNetEncoder(nn.Module):
+    """Downsampling residual blocks.
+
+    `[16, 32, 64, 128] + [128, 128]` in the paper's notation is `levels=(16, 32, 64, 128),
+    tail=(128, 128)`: the levels feed the decoder, the tail only the pooled vector. The first block
+    works at full resolution, each further one at half of the one before. An image whose sides are
+    no multiples of the stride of the levels, here 8, is padded at its lower and right edge.
+    """
+
+    def __init__(
+        self, c_in: int, levels: Sequence[int], tail: Sequence[int], *, norm: Norm = "none"
+    ) -> None:
+        super().__init__()
+        widths = [c_in, *levels, *tail]
+        self.depth = len(levels)
+        self.blocks = nn.ModuleList(
+            ResidualBlock(a, b, norm=norm) for a, b in zip(widths, widths[1:], strict=False)
+        )
+
+    def forward(self, x: Float[Tensor, "b c h w"]) -> Features:
+        """Look at a batch of images."""
+        size = tuple(x.shape[-2:])
+        h = pad_to_multiple(x, 2 ** (self.depth - 1))
+        seen: list[Tensor] = []
+        for i, block in enumerate(self.blocks):
+            h = block(h if i == 0 else halve(h))
+            seen.append(h)
+        return Features(tuple(seen[: self.depth]), h.mean(dim=(2, 3)), size)
+
+
+class Concatenate(nn.Module):
+    """Copy the code over height and width and concatenate it [paper, section `method`]."""
+
+    def __init__(self, channels: int, code_width: int) -> None:
+        super().__init__()
+        self.channels = channels + code_width
+
+    def forward(
+        self, h: Float[Tensor, "b c h w"], codes: Float[Tensor, "b k d"]
+    ) -> Float[Tensor, "bk c2 h w"]:
+        """One feature map for each code of each input."""
+        k = codes.shape[1]
+        plane = codes.flatten(0, 1)[:, :, None, None].expand(-1, -1, *h.shape[-2:])
+        return torch.cat([repeat(h, k), plane.to(h.dtype)], dim=1)
+
+
+class ScaleShift(nn.Module):
+    """Let the code scale and shift each channel: cheaper than concatenation where k is large."""
+
+    def __init__(self, channels: int, code_width: int) -> None:
+        super().__init__()
+        self.channels = channels
+        self.read = nn.Linear(code_width, 2 * channels)
+
+    def forward(
+        self, h: Float[Tensor, "b c h w"], codes: Float[Tensor, "b k d"]
+    ) -> Float[Tensor, "bk c h w"]:
+        """One feature map for each code of each input."""
+        scale, shift = self.read(codes).flatten(0, 1)[:, :, None, None].chunk(2, dim=1)
+        return repeat(h, codes.shape[1]) * (1 + scale) + shift
+
+
+Join = Concatenate | ScaleShift
+
+
+class UNetDecoder(nn.Module):
+    """Upsampling residual blocks; each reads the encoder's features of its own resolution.
+
+    Stage 1 works at the bottom, the last stage at full resolution, and `level` says where the code
+    enters: before stage `level`, or, one past the last stage, before two 1x1 convolutions that
+    read the answer off the finest features. All that lies before it is computed once for each
+    input, whatever the number of codes: at level 1 (the paper's) the whole decoder runs for each
+    code, at the last level almost nothing does.
+    """
+
+    def __init__(
+        self,
+        levels: Sequence[int],
+        widths: Sequence[int],
+        c_out: int,
+        *,
+        code_width: int,
+        level: int = 1,
+        join: type[Join] = Concatenate,
+        norm: Norm = "none",
+    ) -> None:
+        super().__init__()
+        stages = len(levels)
+        if stages < 2:
+            raise ValueError(f"`levels` must have at least two entries, got {stages}")
+        if len(widths) != stages - 1:
+            raise ValueError(
+                f"`widths` must have one entry less than the {stages} `levels` (the last stage "
+                f"gives the answer), got {len(widths)}"
+            )
+        if not 1 <= level <= stages + 1:
+            raise ValueError(f"`level` must be in 1..{stages + 1}, got {level}")
+        self.level = level
+        late = level == stages + 1
+        outs = [*widths, widths[-1] if late else c_out]
+        below, self.stages = 0, nn.ModuleList()
+        for i, (skip, out) in enumerate(zip(reversed(levels), outs, strict=True), start=1):
+            entering = below + skip
+            if i == level:
+                self.join = join(entering, code_width)
+                entering = self.join.channels
+            last = i == stages and not late
+            inner = widths[-1] if last else None
+            self.stages.append(
+                ResidualBlock(entering, out, inner=inner, norm=norm, linear=last)
+            )
+            below = out
+        if late:
+            self.join = join(below, code_width)
+            self.readout = nn.Sequential(
+                nn.Conv2d(self.join.channels, below, 1), nn.ReLU(), nn.Conv2d(below, c_out, 1)
+            )
+
+    def forward(
+        self, features: Features, codes: Float[Tensor, "b k d"]
+    ) -> Float[Tensor, "b k c h w"]:
+        """Logits of the answer to each code, of the size the encoder was given."""
+        b, k = codes.shape[:2]
+        h = features.levels[-1]
+        for i, (stage, skip) in enumerate(
+            zip(self.stages, reversed(features.levels), strict=True), start=1
+        ):
+            if i > 1:
+                h = torch.cat([double(h), repeat(skip, len(h) // b)], dim=1)
+            h = stage(self.join(h, codes) if i == self.level else h)
+        if self.level > len(self.stages):
+            h = self.readout(self.join(h, codes))
+        height, width = features.size
+        return h.unflatten(0, (b, k))[..., :height, :width]
+
+
+def repeat(h: Float[Tensor, "b c h w"], k: int) -> Float[Tensor, "bk c h w"]:
+    """Each feature map k times in a row."""
+    return h if k == 1 else h.repeat_interleave(k, dim=0)

@@ -1,0 +1,115 @@
+"""What training minimises. Equation labels are the paper's.
+
+With `vq` (eq. `objective`):
+
+    L = CE(E(x), id_c) + Recon(D(c, x), y) + beta |E(x, y) - sg[c]|^2
+
+With `exact`, the marginal likelihood of eq. `var` itself, the code book being finite:
+
+    -log sum_c p(c|x) p(y|c,x)
+
+Its gradient is that of  sum_c w_c [-log p(c|x) - log p(y|c,x)]  with the responsibilities
+w_c ~ p(c|x) p(y|c,x) held fixed, so this is how it is written: both methods then have the same
+terms, a cross entropy of the prior and a reconstruction, and the terms can be weighed alike.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from mue.distributed import all_max_, all_sum_
+from mue.types import Terms, Trace, VqTrace
+
+Likelihood = Literal["bernoulli", "categorical", "normal"]
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """How much each term counts at one moment of training.
+
+    Attributes:
+        prior: 0 while the prior waits for the codes to settle, then 1.
+        reconstruction: On the log-likelihood, which is a sum over pixels.
+        commitment: β.
+        temperature: Divides what the responsibilities of `exact` are computed from; 1 is exact.
+        balance: Whether the codes share the answers of a batch evenly (`exact`, while it starts).
+    """
+
+    prior: float | Tensor
+    reconstruction: float
+    commitment: float
+    temperature: float | Tensor
+    balance: bool
+
+
+def log_likelihood(
+    logits: Float[Tensor, "b k *y"], y: Float[Tensor, "b r *y"], kind: Likelihood, deviation: float = 1.0
+) -> Float[Tensor, "b k r"]:
+    """log p(y|c,x) of every answer under every decoding, summed over pixels.
+
+    `bernoulli`: each channel of each pixel is a coin. `categorical`: each pixel has one class, y
+    is one-hot over the channels. Both are linear in y, so a matrix product does for all pairs:
+
+        log p = y . a - sum(b),   a = logits, b = softplus(logits)            bernoulli
+                y . a,            a = log_softmax(logits)                     categorical
+
+    `normal`: independent deviations of the given size, without the constant.
+    """
+    match kind:
+        case "bernoulli":
+            flat = logits.flatten(2)
+            return flat @ y.flatten(2).mT - F.softplus(flat).sum(dim=2, keepdim=True)
+        case "categorical":
+            return logits.log_softmax(dim=2).flatten(2) @ y.flatten(2).mT
+        case "normal":
+            gap = logits.flatten(2)[:, :, None] - y.flatten(2)[:, None]
+            return -0.5 * (gap / deviation).square().sum(dim=3)
+
+
+def objective(
+    trace: Trace,
+    y: Float[Tensor, "b r *y"],
+    weights: Weights,
+    kind: Likelihood,
+    deviation: float = 1.0,
+) -> Terms:
+    """The terms for a batch, each a mean over inputs and answers."""
+    if isinstance(trace, VqTrace):
+        decoded, answer = (t.flatten(0, 1)[:, None] for t in (trace.logits, y))
+        one = log_likelihood(decoded, answer, kind, deviation)
+        return Terms(
+            prior=-weights.prior * trace.log_prior.gather(1, trace.index).mean(),
+            reconstruction=-weights.reconstruction * one.mean(),
+            commitment=weights.commitment * trace.distance.mean(),
+        )
+    log_y = log_likelihood(trace.logits, y, kind, deviation)
+    log_c = trace.log_prior[:, :, None]
+    with torch.no_grad():
+        score = balanced(log_y / weights.temperature) if weights.balance else log_c + log_y
+        responsibility = score.softmax(dim=1)
+    return Terms(
+        prior=-weights.prior * (responsibility * log_c).sum(dim=1).mean(),
+        reconstruction=-weights.reconstruction * (responsibility * log_y).sum(dim=1).mean(),
+        commitment=log_y.new_zeros(()),
+    )
+
+
+def balanced(score: Float[Tensor, "b n r"], rounds: int = 5) -> Float[Tensor, "b n r"]:
+    """Shift the scores until each code answers for the same share of the batch (Sinkhorn).
+
+    At the start all codes decode to much the same answer. The code that is a little better would
+    take every answer, the prior would follow, and the others would never learn. An even share for
+    each, for a while, makes them specialise instead.
+    """
+    for _ in range(rounds):
+        taken = score.log_softmax(dim=1).logsumexp(dim=(0, 2), keepdim=True)
+        most = taken.clone()
+        all_max_(most)
+        share = (taken - most).exp()
+        all_sum_(share)
+        score = score - most - share.log()
+    return score

@@ -1,0 +1,384 @@
+"""Whole jobs, each a function of the same name as its command: train, predict, figure, demo."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mue import distributed, figures
+from mue.checkpoint import (
+    LOG,
+    STATE,
+    RunError,
+    load_config,
+    load_state_,
+    origin,
+    save_config,
+    save_state,
+    write_atomic,
+)
+from mue.config import Config
+from mue.data.build import build_source
+from mue.evaluate import Evaluation, evaluate
+from mue.predict import Device, Predictor, choose_device, find, load, read_image
+from mue.train import NonFiniteError, Record, Training, fit, measure
+from mue.types import Hypotheses
+from mue.version import __version__
+
+_EXAMPLES = 6  # inputs shown in a figure of answers
+
+
+class Interrupted(KeyboardInterrupt):
+    """Training was asked to stop and has saved its state."""
+
+
+# --- train --------------------------------------------------------------------------------------
+
+
+def train(
+    config: Config,
+    out: str | Path,
+    *,
+    resume: bool = False,
+    watch: Callable[[Record], None] | None = None,
+) -> Path:
+    """Train a model into a run folder, and draw how it went.
+
+    With `resume`, a run that was stopped goes on from its last checkpoint; on a CPU it ends with
+    the weights it would have had without the stop, to the bit. `watch` is told each record of the
+    log. Returns the folder.
+
+    Raises:
+        RunError: The folder is not empty, or holds a run of another configuration.
+        NonFiniteError: The loss is not finite any more; it names the last good checkpoint.
+        Interrupted: SIGINT came; the state has been saved.
+    """
+    folder = Path(out)
+    device = choose_device(config.compute.device, distributed.local_rank())
+    distributed.start_(device)
+    try:
+        _enter(folder, config, resume=resume)
+        training = Training(config, device)
+        if resume and (folder / STATE).exists():
+            load_state_(folder, training)
+        past = _trim_log(folder, training.step)
+        distributed.meet()
+        source = build_source(config.data, "train", seed=config.train.seed, device=device)
+        _loop(training, source, folder, past, watch)
+    finally:
+        distributed.stop_()
+    if distributed.rank() == 0:
+        title = f"{config.method} on {config.data.name}, seed {config.train.seed}"
+        history = figures.draw_history(read_log(folder), title)
+        figures.save(history, folder / "figures" / "history.png")
+    return folder
+
+
+def _enter(folder: Path, config: Config, *, resume: bool) -> None:
+    """Take a folder for a run, or refuse it before anything is written."""
+    if folder.exists() and not folder.is_dir():
+        raise RunError(f"{folder} must be a folder to write a run to, and it is a file")
+    occupied = folder.is_dir() and any(folder.iterdir())
+    if occupied and not resume:
+        raise RunError(
+            f"{folder} must be empty or not exist yet, and it holds files; "
+            "name another folder, or go on with --resume"
+        )
+    distributed.meet()
+    if occupied:
+        theirs, ours = (_flat(dataclasses.asdict(c)) for c in (load_config(folder), config))
+        for name, value in theirs.items():
+            if not name.startswith("compute.") and ours[name] != value:
+                raise RunError(
+                    f"{folder} holds a run with {name} = {value}, and {ours[name]} is asked for: "
+                    "resume with the run's own configuration, or start in another folder"
+                )
+    elif distributed.rank() == 0:
+        save_config(folder, config, __version__)
+
+
+def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, v in value.items():
+        flat |= _flat(v, f"{prefix}{key}.") if isinstance(v, dict) else {f"{prefix}{key}": v}
+    return flat
+
+
+def _loop(
+    training: Training,
+    source: Any,
+    folder: Path,
+    past: float,
+    watch: Callable[[Record], None] | None,
+) -> None:
+    """Take the steps; log, save and stop where that is due."""
+    t, writer = training.config.train, distributed.rank() == 0
+    began = time.monotonic() - past
+    with _log(folder) if writer else contextlib.nullcontext() as log, _interrupts() as asked:
+        for step in fit(training, source):
+            last = step.number == t.steps
+            saving = last or step.number % t.save_every == 0 or bool(asked)
+            if saving or step.number % t.log_every == 0:
+                try:
+                    record = measure(step, time.monotonic() - began)
+                except NonFiniteError as error:
+                    raise NonFiniteError(f"{error}; {_last_good(folder)}") from None
+                if log is not None:
+                    log(record)
+                if watch is not None:
+                    watch(record)
+            if saving and writer:
+                save_state(folder, training)
+            if asked and not last:
+                raise Interrupted(f"stopped at step {step.number}, saved in {folder}")
+
+
+def _last_good(folder: Path) -> str:
+    if not (folder / STATE).exists():
+        return "there is no checkpoint before it; lower train.lr and start again"
+    return f"the last good checkpoint is {folder / STATE}; lower train.lr and start from there"
+
+
+@contextlib.contextmanager
+def _interrupts() -> Iterator[list[int]]:
+    """A list that fills when SIGINT comes, so that a step is finished before the run stops."""
+    asked: list[int] = []
+
+    def note(number: int, _: FrameType | None) -> None:
+        asked.append(number)
+        if len(asked) > 1:  # who asks twice does not want to wait
+            raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGINT, note)
+    except ValueError:  # not the main thread: signals are somebody else's
+        yield asked
+        return
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def _log(folder: Path) -> Iterator[Callable[[Record], None]]:
+    """Append records to the log, and to TensorBoard where it is installed."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        board = None
+    else:
+        board = SummaryWriter(folder / "tensorboard")
+    with (folder / LOG).open("a", encoding="utf-8") as file:
+
+        def write(record: Record) -> None:
+            values = dataclasses.asdict(record)
+            file.write(json.dumps(values) + "\n")
+            file.flush()
+            if board is not None:
+                for name, value in values.items():
+                    if name != "step":
+                        board.add_scalar(name, value, record.step)
+
+        try:
+            yield write
+        finally:
+            if board is not None:
+                board.close()
+
+
+def read_log(folder: Path) -> list[Record]:
+    """The records of a run, in order. A last line that was cut off by a kill is left out."""
+    records: list[Record] = []
+    path = folder / LOG
+    if path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            with contextlib.suppress(ValueError, TypeError):
+                records.append(Record(**json.loads(line)))
+    return records
+
+
+def _trim_log(folder: Path, step: int) -> float:
+    """Forget what was logged after the checkpoint; say how many seconds it took to get there."""
+    kept = [r for r in read_log(folder) if r.step <= step]
+    if distributed.rank() == 0:
+        lines = "".join(json.dumps(dataclasses.asdict(r)) + "\n" for r in kept)
+        write_atomic(folder / LOG, lines.encode())
+    return kept[-1].seconds if kept else 0.0
+
+
+# --- evaluate -----------------------------------------------------------------------------------
+
+
+def report(model: str | Path, evaluation: Evaluation) -> dict[str, Any]:
+    """What `report.json` holds: the model, what it was made with, and every metric."""
+    folder = find(model)
+    return {
+        "model": str(model),
+        "method": load_config(folder).method,
+        "trained_with": origin(folder),
+        "evaluated_with": {"version": __version__, "torch": torch.__version__},
+        **evaluation.report(),
+    }
+
+
+def save_report(path: Path, content: dict[str, Any]) -> None:
+    """Write a report as a person would want to read it."""
+    write_atomic(path, (json.dumps(content, indent=2) + "\n").encode())
+
+
+# --- predict ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The answers to one image file.
+
+    Attributes:
+        image: The file.
+        x: What the model was shown.
+        hypotheses: A batch of one.
+    """
+
+    image: Path
+    x: Tensor
+    hypotheses: Hypotheses
+
+    def summary(self) -> dict[str, Any]:
+        """Probabilities and codes, as `mue predict --json` prints them."""
+        h = self.hypotheses
+        answers = [
+            {"rank": i + 1, "prob": p, "code": c}
+            for i, (p, c) in enumerate(zip(h.prob[0].tolist(), h.code[0].tolist(), strict=True))
+        ]
+        return {
+            "image": str(self.image),
+            "answers": answers,
+            "rest": h.rest[0].item(),
+            "entropy": h.entropy()[0].item(),
+        }
+
+
+def predict(
+    model: str | Path,
+    images: Sequence[str | Path],
+    *,
+    k: int = 8,
+    merge: bool = False,
+    out: str | Path | None = None,
+    device: Device = "auto",
+) -> list[Prediction]:
+    """Answer image files; every file is read before the first answer is given or written.
+
+    With `out`, each answer is written as a PNG, and an overview beside them.
+    """
+    if not images:
+        raise ValueError("`images` must name at least one image file, got none")
+    predictor = load(model, device=device)
+    pixels = [read_image(path, predictor.config.model.c_in) for path in images]
+    found: list[Prediction] = []
+    for path, x in zip(images, pixels, strict=True):
+        h = predictor.propose(x, k)
+        found.append(Prediction(Path(path), x, h.merge() if merge else h))
+    if out is not None:
+        _write_predictions(found, Path(out))
+    return found
+
+
+def _write_predictions(found: list[Prediction], out: Path) -> None:
+    if len({p.image.stem for p in found}) < len(found):
+        raise ValueError("`images` must have different names where answers are written to a folder")
+    for prediction in found:
+        h, stem = prediction.hypotheses, prediction.image.stem
+        for j in range(h.prob.shape[1]):
+            figures.save_picture(h.y[0, j], out / f"{stem}-{j + 1}.png")
+        overview = figures.draw_answers(prediction.x[None], h, prediction.image.name)
+        figures.save(overview, out / f"{stem}-answers.png")
+
+
+# --- figure -------------------------------------------------------------------------------------
+
+
+def figure(
+    model: str | Path,
+    *,
+    out: str | Path | None = None,
+    evaluation: Evaluation | None = None,
+    device: Device = "auto",
+) -> list[Path]:
+    """Draw a model's answers and probabilities; returns where the pictures are.
+
+    They go to `figures/` of the run, or for a bundled model to `runs/NAME/figures`.
+    """
+    folder, predictor = find(model), load(model, device=device)
+    inside = Path(model) == folder
+    target = Path(out) if out else (folder if inside else Path("runs") / str(model)) / "figures"
+    evaluation = evaluation or evaluate(predictor)
+    name = Path(model).name
+    title = f"{name}: {len(evaluation.group)} test inputs, seed {evaluation.seed}"
+    drawn = [figures.save(figures.draw_probabilities(evaluation, title), target / "modes.png")]
+    drawn += _draw_examples(predictor, name, target)
+    if history := read_log(folder):
+        drawn.append(figures.save(figures.draw_history(history, name), target / "history.png"))
+    return drawn
+
+
+def _draw_examples(predictor: Predictor, name: str, target: Path) -> list[Path]:
+    """The first inputs of each category with their answers."""
+    source = build_source(predictor.config.data, "test", seed=0, device=predictor.device)
+    case = source.case(torch.arange(64, device=predictor.device))
+    groups = sorted(set(case.group))
+    first = [case.group.index(g) for g in groups]
+    if predictor.config.model.backbone == "mlp":
+        h = predictor.propose(case.x[first], min(8, len(predictor.modal.codebook.codes)))
+        drawing = figures.draw_points(case.x[first].cpu(), _cpu(h), case.ys[first].cpu(), name)
+        return [figures.save(drawing, target / "answers.png")]
+    more = [i for i in range(64) if i not in first][: _EXAMPLES - len(first)]
+    drawn: list[Path] = []
+    for k, rows in ((4, first), (6, [*first, *more])):
+        k = min(k, len(predictor.modal.codebook.codes))
+        h = _cpu(predictor.propose(case.x[rows], k))
+        drawing = figures.draw_answers(
+            case.x[rows].cpu(), h, f"{name}: top {k}", [case.group[i] for i in rows]
+        )
+        drawn.append(figures.save(drawing, target / f"top-{k}.png"))
+    return drawn
+
+
+def _cpu(h: Hypotheses) -> Hypotheses:
+    return Hypotheses(h.y.cpu(), h.prob.cpu(), h.code.cpu())
+
+
+# --- demo ---------------------------------------------------------------------------------------
+
+DEMO = ("guess", "guess-exact")
+"""The models that the demonstration shows: the paper's method, and ours."""
+
+
+def demo(
+    out: str | Path = "runs/demo",
+    *,
+    watch: Callable[[str, int], None] | None = None,
+    inputs: int = 1000,
+) -> dict[str, dict[str, Any]]:
+    """Judge the bundled models on the guessing game, draw their answers, return their reports."""
+    folder, reports = Path(out), {}
+    for model in DEMO:
+        predictor = load(model, device="cpu")
+        tell = (lambda n, m=model: watch(m, n)) if watch else None
+        judged = evaluate(predictor, inputs=inputs, seed=0, watch=tell)
+        figure(model, out=folder / "figures" / model, evaluation=judged, device="cpu")
+        reports[model] = report(model, judged)
+    save_report(folder / "report.json", reports)
+    return reports

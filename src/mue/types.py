@@ -1,0 +1,242 @@
+"""The values that flow from data to network to metric to page.
+
+Axes, used throughout: b batch, k hypotheses kept, n codes, d code width, r raters, m true modes,
+c h w channels, height and width. `*x` and `*y` are the axes of one input and of one answer:
+c h w for images, c for vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mue.metrics.overlap import iou_distance
+
+Distance = Callable[[Tensor, Tensor], Tensor]
+"""Distance of every pair of answers: (b m *y), (b n *y) -> (b m n)."""
+
+
+def mask_distance(a: Float[Tensor, "b m c h w"], b: Float[Tensor, "b n c h w"]) -> Tensor:
+    """1 - IoU of every pair of probability maps, each cut at one half."""
+    return iou_distance(a > 0.5, b > 0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Inputs, each with one answer or, where several raters are used in one step, with r.
+
+    Attributes:
+        x: The inputs.
+        y: Answers to each of them, in no order.
+    """
+
+    x: Float[Tensor, "b *x"]
+    y: Float[Tensor, "b r *y"]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Inputs with every answer that is known and its weight: what a prediction is judged by.
+
+    Attributes:
+        x: The inputs.
+        ys: The known answers.
+        q: Weight of each answer; sums to 1 for each input.
+        id: A name for each input, unique within its data set.
+        group: What a report may group by: the category of a guessing game, the patient of a scan.
+    """
+
+    x: Float[Tensor, "b *x"]
+    ys: Float[Tensor, "b m *y"]
+    q: Float[Tensor, "b m"]
+    id: tuple[str, ...]
+    group: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse weights that are no distribution, and names that do not fit the inputs."""
+        total = self.q.sum(dim=1)
+        if (self.q < 0).any() or not torch.allclose(total, torch.ones_like(total), atol=1e-4):
+            raise ValueError("`q` must be non-negative and sum to 1 for each input of a Case")
+        if not len(self.id) == len(self.group) == len(self.x):
+            raise ValueError(
+                f"a Case of {len(self.x)} inputs needs as many `id` and `group`, "
+                f"got {len(self.id)} and {len(self.group)}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class VqTrace:
+    """What the networks made of a `Pair` when each answer chose its nearest code.
+
+    Attributes:
+        log_prior: log p(c | x).
+        logits: D(c, x) for the code of each answer.
+        encoding: e = E(x, y).
+        index: Row of the nearest code.
+        distance: Squared distance of the encoding to its code.
+    """
+
+    log_prior: Float[Tensor, "b n"]
+    logits: Float[Tensor, "b r *y"]
+    encoding: Float[Tensor, "b r d"]
+    index: Int[Tensor, "b r"]
+    distance: Float[Tensor, "b r"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExactTrace:
+    """What the network made of a `Pair` when every code was decoded.
+
+    Attributes:
+        log_prior: log p(c | x).
+        logits: D(c, x) for every code.
+    """
+
+    log_prior: Float[Tensor, "b n"]
+    logits: Float[Tensor, "b n *y"]
+
+
+Trace = VqTrace | ExactTrace
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The terms of the objective, each with its weight in it.
+
+    Attributes:
+        prior: Cross entropy of the prior against the codes of the answers.
+        reconstruction: Negative log-likelihood of the answers.
+        commitment: How far the encodings are from their codes; 0 for `exact`.
+    """
+
+    prior: Float[Tensor, ""]
+    reconstruction: Float[Tensor, ""]
+    commitment: Float[Tensor, ""]
+
+    @property
+    def total(self) -> Float[Tensor, ""]:
+        """What is minimised."""
+        return self.prior + self.reconstruction + self.commitment
+
+    def items(self) -> dict[str, Tensor]:
+        """Each term by its name, the total last."""
+        return {
+            "prior": self.prior,
+            "reconstruction": self.reconstruction,
+            "commitment": self.commitment,
+            "total": self.total,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Hypotheses:
+    """Answers to a batch of inputs, the most probable first.
+
+    Attributes:
+        y: The answers: for masks and pictures the probability of each pixel.
+        prob: p(code | x) of each answer, descending along k; sums to at most 1.
+        code: Row of the code book behind each answer, or -1 for a model without codes.
+    """
+
+    y: Float[Tensor, "b k *y"]
+    prob: Float[Tensor, "b k"]
+    code: Int[Tensor, "b k"]
+
+    def __post_init__(self) -> None:
+        """Refuse a ranking that no caller could trust."""
+        if not (self.prob >= 0).all():
+            raise ValueError("`prob` must be a number of at least 0 for each answer")
+        if (self.prob[:, 1:] > self.prob[:, :-1]).any():
+            raise ValueError("`prob` must be descending along k; sort before building Hypotheses")
+        total = self.prob.sum(dim=1).amax()
+        if total > 1 + 1e-4:
+            raise ValueError(f"`prob` must sum to at most 1 for each input, got {total:.4f}")
+
+    @property
+    def rest(self) -> Float[Tensor, " b"]:
+        """Probability left to the answers that were not kept."""
+        return (1 - self.prob.sum(dim=1)).clamp_min(0)
+
+    def normalized(self) -> Hypotheses:
+        """Return the same answers with `prob` summing to 1, as the metrics need.
+
+        >>> h = Hypotheses(torch.zeros(1, 2, 1, 4, 4), torch.tensor([[0.6, 0.2]]),
+        ...                torch.tensor([[7, 3]]))
+        >>> h.normalized().prob
+        tensor([[0.7500, 0.2500]])
+        """
+        return Hypotheses(self.y, self.prob / self.prob.sum(dim=1, keepdim=True), self.code)
+
+    def merge(self, distance: Distance = mask_distance, *, below: float = 0.25) -> Hypotheses:
+        """Join answers that are the same answer and add up their probabilities.
+
+        Different codes may mean the same thing, and a reader wants distinct answers. Going down
+        the ranking, each answer joins the first kept answer that is nearer than `below`, or is
+        kept itself; the kept one is the most probable of its group and lends it its `y` and
+        `code`. Inputs that end with fewer answers than others are filled up with copies of their
+        first answer at probability 0, so that a batch stays a batch.
+
+        >>> y = torch.zeros(1, 3, 1, 2, 2)
+        >>> y[:, 1] = 1                                # the second answer differs from the others
+        >>> h = Hypotheses(y, torch.tensor([[0.4, 0.35, 0.2]]), torch.tensor([[5, 6, 7]]))
+        >>> h.merge().prob, h.merge().code
+        (tensor([[0.6000, 0.3500]]), tensor([[5, 6]]))
+        """
+        if not callable(distance):
+            raise TypeError(
+                f"`distance` must be a function of two sets of answers, got {distance!r}; "
+                "a threshold goes into `below`"
+            )
+        near = distance(self.y, self.y) < below
+        b, k = self.prob.shape
+        kept = torch.zeros_like(near[:, 0])
+        home = torch.zeros_like(self.code)
+        for i in range(k):  # each step is one batched operation: k is small, b may be large
+            candidates = near[:, i] & kept
+            joins = candidates.any(dim=1)
+            home[:, i] = torch.where(joins, candidates.int().argmax(dim=1), i)
+            kept[:, i] = ~joins
+        prob = torch.zeros_like(self.prob).scatter_add_(1, home, self.prob)
+        order = prob.masked_fill(~kept, -1).sort(dim=1, descending=True, stable=True).indices
+        order = order[:, : int(kept.sum(dim=1).amax())]
+        filler = ~kept.gather(1, order)
+        order = torch.where(filler, order[:, :1], order)
+        rows = torch.arange(b, device=order.device)[:, None]
+        ranked = prob.gather(1, order).masked_fill(filler, 0)
+        return Hypotheses(self.y[rows, order], ranked, self.code.gather(1, order))
+
+    def draw(self, n: int, generator: torch.Generator | None = None) -> Hypotheses:
+        """Draw n answers with replacement, each by its probability among those kept.
+
+        >>> h = Hypotheses(torch.tensor([[[1.0], [2.0]]]), torch.tensor([[1.0, 0.0]]),
+        ...                torch.tensor([[0, 1]]))
+        >>> h.draw(3).y.flatten(), h.draw(3).prob
+        (tensor([1., 1., 1.]), tensor([[0.3333, 0.3333, 0.3333]]))
+        """
+        if n < 1:
+            raise ValueError(f"`n`, the number of draws, must be at least 1, got {n}")
+        pick = torch.multinomial(self.prob, n, replacement=True, generator=generator)
+        rows = torch.arange(len(pick), device=pick.device)[:, None]
+        prob = torch.full_like(self.prob[:, :1], 1 / n).repeat(1, n)
+        return Hypotheses(self.y[rows, pick], prob, self.code.gather(1, pick))
+
+    def expected(self) -> Float[Tensor, "b *y"]:
+        """The mean of the answers, weighted by their probability among those kept."""
+        weight = self.prob / self.prob.sum(dim=1, keepdim=True)
+        return torch.einsum("bk,bk...->b...", weight, self.y)
+
+    def entropy(self) -> Float[Tensor, " b"]:
+        """Entropy of the ranking in nats; `rest` counts as one more answer.
+
+        It is exact when nothing was left out and a lower bound otherwise.
+
+        >>> h = Hypotheses(torch.zeros(1, 2, 1), torch.tensor([[0.5, 0.5]]),
+        ...                torch.tensor([[0, 1]]))
+        >>> h.entropy()
+        tensor([0.6931])
+        """
+        return torch.special.entr(torch.cat([self.prob, self.rest[:, None]], dim=1)).sum(dim=1)

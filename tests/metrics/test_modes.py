@@ -1,0 +1,38 @@
+import pytest
+import torch
+
+from mue.metrics.modes import mode_mae, mode_probabilities, mode_tv, nearest_mode
+
+
+def test_each_answer_counts_for_its_nearest_mode():
+    """Against a loop over pictures."""
+    torch.manual_seed(0)
+    s, ys = torch.randn(3, 7, 1, 2, 2), torch.randn(3, 4, 1, 2, 2)
+    p = torch.rand(3, 7).softmax(dim=1)
+    expected = torch.zeros(3, 4)
+    for i in range(3):
+        for j in range(7):
+            gaps = [(s[i, j] - y).square().sum().item() for y in ys[i]]
+            nearest = gaps.index(min(gaps))
+            assert nearest_mode(s, ys)[i, j] == nearest
+            expected[i, nearest] += p[i, j]
+    torch.testing.assert_close(mode_probabilities(s, p, ys), expected)
+
+
+def test_total_variation_by_hand():
+    p, q = torch.tensor([[0.5, 0.3, 0.2]]), torch.tensor([[0.1, 0.4, 0.5]])
+    assert mode_tv(p, q).item() == pytest.approx(0.4)  # what has to move: 0.1 + 0.3
+    assert mode_tv(q, p).item() == pytest.approx(0.4)
+    assert mode_mae(p, q).item() == pytest.approx((0.4 + 0.1 + 0.3) / 3)
+
+
+def test_disjoint_distributions_are_at_total_variation_one():
+    assert mode_tv(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])).item() == 1
+
+
+def test_mass_that_was_not_decoded_counts_as_wrong():
+    q = torch.tensor([[0.6, 0.4]])
+    assert mode_tv(q, q).item() == pytest.approx(0, abs=1e-6)
+    # The 0.4 that is missing must move from nowhere to the second mode.
+    assert mode_tv(torch.tensor([[0.6, 0.0]]), q).item() == pytest.approx(0.4)
+    assert mode_tv(torch.zeros(1, 2), q).item() == pytest.approx(1)

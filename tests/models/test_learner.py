@@ -1,0 +1,132 @@
+import pytest
+import torch
+from torch import nn
+
+from mue.config import CodebookConfig, Config, ModelConfig
+from mue.models.build import build_learner
+from mue.models.learner import ExactLearner, VqLearner
+from mue.models.posterior import Posterior
+from mue.nn.codebook import Usage
+from mue.nn.unet import UNetEncoder
+
+
+def tiny(method) -> VqLearner | ExactLearner:
+    torch.manual_seed(0)
+    model = ModelConfig(levels=(4, 4), tail=(6,), widths=(4,))
+    return build_learner(
+        Config(method=method, model=model, codebook=CodebookConfig(size=5, width=3, decay=0.5))
+    )
+
+
+@pytest.fixture
+def vq() -> VqLearner:
+    learner = tiny("vq")
+    assert isinstance(learner, VqLearner)
+    return learner
+
+
+@pytest.fixture
+def xy():
+    torch.manual_seed(1)
+    return torch.randn(3, 1, 6, 6), torch.rand(3, 2, 1, 6, 6).round()
+
+
+def changed(learner: nn.Module, action) -> set[str]:
+    before = {name: value.clone() for name, value in learner.state_dict().items()}
+    action()
+    after = learner.state_dict()
+    return {name for name in before if not torch.equal(before[name], after[name])}
+
+
+# --- vq -------------------------------------------------------------------------------------------
+
+
+def test_each_answer_is_decoded_from_the_code_nearest_its_encoding(vq, xy):
+    """Against one answer of one input at a time."""
+    x, y = xy
+    vq.start_(x, y, torch.randn(5, 3))  # so that the choice is a close one
+    trace, codes = vq(x, y), vq.modal.codebook.codes
+    for i in range(3):
+        view = vq.modal(x[i : i + 1])
+        torch.testing.assert_close(trace.log_prior[i], view.log_prior[0])
+        for j in range(2):
+            e = vq.posterior(x[i : i + 1], y[i : i + 1, j : j + 1])[0, 0]
+            gaps = (codes - e).square().sum(dim=1)
+            nearest = int(gaps.argmin())
+            torch.testing.assert_close(trace.encoding[i, j], e)
+            assert trace.index[i, j] == nearest
+            torch.testing.assert_close(trace.distance[i, j], gaps[nearest])
+            answer = vq.modal.decode(view, codes[None, nearest : nearest + 1])[0, 0]
+            torch.testing.assert_close(trace.logits[i, j], answer)
+
+
+def test_the_decoder_teaches_the_posterior_encoder_straight_through_the_code(vq, xy):
+    vq(*xy).logits.square().sum().backward()
+    assert vq.posterior.project.weight.grad.abs().sum() > 0
+    assert vq.modal.codebook.codes.grad is None
+
+
+def test_forward_only_reads_and_settling_moves_only_the_code_book(vq, xy):
+    assert changed(vq, lambda: vq(*xy)) == set()
+    trace = vq(*xy)
+    moved = {"modal.codebook.codes", "posterior.usage.count"}
+    assert changed(vq, lambda: vq.settle_(trace)) == moved
+
+
+def test_with_decay_one_half_a_settled_code_is_the_mean_of_itself_and_its_encodings(vq, xy):
+    before, trace = vq.modal.codebook.codes.clone(), vq(*xy)
+    vq.settle_(trace)
+    for i in range(5):  # g = 1 - g, and every count starts at 1
+        mine = torch.cat([before[i : i + 1], trace.encoding[trace.index == i]])
+        torch.testing.assert_close(vq.modal.codebook.codes[i], mine.mean(dim=0))
+
+
+def test_the_code_book_starts_with_the_mean_and_deviation_of_the_encodings(vq, xy):
+    e = vq.posterior(*xy).flatten(0, 1)
+    normal = torch.tensor([[0.0], [1.0], [-1.0], [2.0], [0.5]]).expand(5, 3)
+    assert changed(vq, lambda: vq.start_(*xy, normal)) == {"modal.codebook.codes"}
+    torch.testing.assert_close(vq.modal.codebook.codes[0], e.mean(dim=0))
+    torch.testing.assert_close(vq.modal.codebook.codes[3], e.mean(dim=0) + 2 * e.std(dim=0))
+
+
+def test_idle_codes_are_revived_onto_encodings_of_the_batch(vq, xy):
+    trace = vq(*xy)
+    vq.posterior.usage.count.copy_(torch.tensor([1.0, 0.0, 1.0, 0.0, 1.0]))
+    before = vq.modal.codebook.codes.clone()
+    vq.revive_(trace, torch.tensor([0, 3, 0, 4, 0]), below=0.1)
+    expected = before.clone()
+    expected[1], expected[3] = trace.encoding[1, 1], trace.encoding[2, 0]  # answers 3 and 4
+    torch.testing.assert_close(vq.modal.codebook.codes.data, expected.detach())
+
+
+def test_projecting_the_pooled_vector_is_the_papers_1x1_convolution_then_pooling():
+    torch.manual_seed(0)
+    encoder, project = UNetEncoder(2, (4, 6), ()), nn.Linear(6, 3)
+    x, y = torch.randn(2, 1, 8, 8), torch.randn(2, 1, 1, 8, 8)
+    last = encoder(torch.cat([x, y[:, 0]], dim=1)).levels[-1]
+    conv = nn.functional.conv2d(last, project.weight[:, :, None, None], project.bias)
+    found = Posterior(encoder, project, Usage(5))(x, y)
+    torch.testing.assert_close(found[:, 0], conv.mean(dim=(2, 3)))
+
+
+# --- exact ----------------------------------------------------------------------------------------
+
+
+def test_exact_decodes_every_code_whatever_the_answers(xy):
+    learner, (x, y) = tiny("exact"), xy
+    trace, other = learner(x, y), learner(x, 1 - y)
+    assert torch.equal(trace.logits, other.logits)
+    view, codes = learner.modal(x), learner.modal.codebook.codes
+    for i in range(5):
+        one = learner.modal.decode(view, codes[i].expand(3, 1, 3))
+        torch.testing.assert_close(trace.logits[:, i : i + 1], one)
+
+
+def test_exact_has_nothing_to_settle_and_its_codes_have_a_gradient(xy):
+    learner = tiny("exact")
+    trace = learner(*xy)
+    assert changed(learner, lambda: learner.settle_(trace)) == set()
+    trace.logits.square().sum().backward()
+    gradient = learner.modal.codebook.codes.grad
+    assert gradient is not None
+    assert (gradient.abs().sum(dim=1) > 0).all()

@@ -1,0 +1,81 @@
+import pytest
+import torch
+from torch import Tensor, nn
+
+from mue.config import CodebookConfig, Config, ModelConfig
+from mue.models.build import build_modal
+from mue.models.modal import Modal
+from mue.nn.backbone import Features
+from mue.nn.codebook import Codebook
+
+
+class Mean(nn.Module):
+    """An encoder of one's own: it sees the mean of a picture, and has nothing to learn."""
+
+    def forward(self, x: Tensor) -> Features:
+        return Features((x,), x.mean(dim=(2, 3)), tuple(x.shape[-2:]))
+
+
+class Add(nn.Module):
+    """A decoder of one's own: the answer is the picture plus the code."""
+
+    def forward(self, features: Features, codes: Tensor) -> Tensor:
+        return features.levels[0][:, None] + codes[:, :, None, None]
+
+
+def tiny() -> Modal:
+    torch.manual_seed(0)
+    model = ModelConfig(levels=(4, 4), tail=(6,), widths=(4,), code_level=2)
+    return build_modal(Config(model=model, codebook=CodebookConfig(size=5, width=3)))
+
+
+def test_a_backbone_of_ones_own_by_hand():
+    modal = Modal(Mean(), nn.Linear(1, 2), Codebook(2, 1, learned=True), Add())
+    modal.codebook.codes.data = torch.tensor([[10.0], [20.0]])
+    modal.prior.weight.data = torch.tensor([[0.0], [1.0]])
+    modal.prior.bias.data = torch.tensor([0.0, -2.0])
+    ln3 = torch.tensor(3.0).log()
+    x = torch.stack([2 + ln3, 2 - ln3]).view(2, 1, 1, 1).expand(2, 1, 2, 2)  # means 2 ± ln 3
+    view = modal(x)
+    torch.testing.assert_close(
+        view.log_prior.exp(),
+        torch.tensor([[0.25, 0.75], [0.75, 0.25]]),  # odds 1:3 and 3:1
+    )
+    prob, index = modal.top(view, 2)
+    assert index.tolist() == [[1, 0], [0, 1]]
+    torch.testing.assert_close(prob, torch.tensor([[0.75, 0.25], [0.75, 0.25]]))
+    answers = modal.decode(view, modal.codebook.codes[index])
+    torch.testing.assert_close(answers[0, 0], x[0] + 20)
+    torch.testing.assert_close(answers[1, 0], x[1] + 10)
+    torch.testing.assert_close(modal.decode(view, modal.all_codes(view))[1, 1], x[1] + 20)
+
+
+def test_the_best_k_are_the_first_of_all():
+    modal, x = tiny(), torch.randn(3, 1, 6, 6)
+    view = modal(x)
+    prob, index = modal.top(view, 5)
+    assert prob.sum(dim=1).tolist() == pytest.approx([1, 1, 1])
+    assert (prob[:, 1:] <= prob[:, :-1]).all()
+    few, first = modal.top(view, 2)
+    assert torch.equal(first, index[:, :2])
+    assert torch.equal(few, prob[:, :2])
+    everything = modal.decode(view, modal.all_codes(view))
+    rows = torch.arange(3)[:, None]
+    torch.testing.assert_close(
+        modal.decode(view, modal.codebook.codes[first]), everything[rows, first]
+    )
+
+
+def test_looking_and_decoding_leave_the_model_as_it_was():
+    modal = tiny()
+    before = {name: value.clone() for name, value in modal.state_dict().items()}
+    view = modal.train()(torch.randn(2, 1, 6, 6))
+    modal.decode(view, modal.all_codes(view))
+    for name, value in modal.state_dict().items():
+        assert torch.equal(value, before[name]), name
+
+
+def test_codes_learn_by_gradient_only_where_the_method_says_so():
+    for method in ("exact", "vq"):
+        codes = build_modal(Config(method=method)).codebook.codes
+        assert codes.requires_grad is (method == "exact")

@@ -1,0 +1,105 @@
+import pytest
+import torch
+
+from mue.nn.blocks import pad_to_multiple
+from mue.nn.unet import Concatenate, Join, ScaleShift, UNetDecoder, UNetEncoder
+
+LEVELS, WIDTHS, WIDTH = (4, 5, 6), (5, 8), 2
+EVERYWHERE = pytest.mark.parametrize("level", [1, 2, 3, 4])
+EITHER = pytest.mark.parametrize("join", [Concatenate, ScaleShift])
+
+
+def unet(
+    level: int = 1, join: type[Join] = Concatenate, c_out: int = 1
+) -> tuple[UNetEncoder, UNetDecoder]:
+    torch.manual_seed(0)
+    encoder = UNetEncoder(1, LEVELS, (7,))
+    return encoder, UNetDecoder(LEVELS, WIDTHS, c_out, code_width=WIDTH, level=level, join=join)
+
+
+@EVERYWHERE
+@EITHER
+def test_codes_decoded_together_are_decoded_as_if_alone(level, join):
+    encoder, decoder = unet(level, join, c_out=3)
+    features, codes = encoder(torch.randn(2, 1, 8, 8)), torch.randn(2, 5, WIDTH)
+    together = decoder(features, codes)
+    alone = torch.cat([decoder(features, codes[:, i : i + 1]) for i in range(5)], dim=1)
+    torch.testing.assert_close(together, alone)
+    assert (together[:, 1:] - together[:, :-1]).abs().amax(dim=(2, 3, 4)).min() > 1e-4
+
+
+@EVERYWHERE
+def test_inputs_decoded_together_are_decoded_as_if_alone(level):
+    encoder, decoder = unet(level)
+    x, codes = torch.randn(3, 1, 8, 8), torch.randn(3, 2, WIDTH)
+    together = decoder(encoder(x), codes)
+    for i in range(3):
+        alone = decoder(encoder(x[i : i + 1]), codes[i : i + 1])
+        torch.testing.assert_close(together[i : i + 1], alone)
+
+
+@EVERYWHERE
+@EITHER
+def test_what_lies_before_the_code_is_computed_once_for_each_input(level, join):
+    encoder, decoder = unet(level, join)
+    seen: list[int] = []
+    for stage in decoder.stages:
+        stage.register_forward_hook(lambda _m, _x, y: seen.append(len(y)))
+    decoder(encoder(torch.randn(2, 1, 8, 8)), torch.randn(2, 5, WIDTH))
+    assert seen == [2 if stage < level else 10 for stage in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("size", [(8, 12), (7, 9), (5, 8), (1, 1)])
+@pytest.mark.parametrize("level", [1, 4])
+def test_an_image_of_any_size_is_padded_then_cropped(level, size):
+    encoder, decoder = unet(level)
+    x, codes = torch.randn(2, 1, *size), torch.randn(2, 3, WIDTH)
+    by_hand = decoder(encoder(pad_to_multiple(x, 4)), codes)[..., : size[0], : size[1]]
+    found = decoder(encoder(x), codes)
+    assert found.shape[-2:] == size
+    torch.testing.assert_close(found, by_hand)
+
+
+def test_the_pooled_vector_is_the_mean_of_the_last_feature():
+    torch.manual_seed(0)
+    encoder = UNetEncoder(1, LEVELS, ())
+    features = encoder(torch.randn(2, 1, 8, 8))
+    torch.testing.assert_close(features.pooled, features.levels[-1].mean(dim=(2, 3)))
+
+
+def test_classes_are_the_rows_of_the_last_layer():
+    encoder, decoder = unet(level=4, c_out=3)
+    features, codes = encoder(torch.randn(2, 1, 8, 8)), torch.randn(2, 2, WIDTH)
+    before, order = decoder(features, codes), [2, 0, 1]
+    for p in decoder.readout[-1].parameters():
+        p.data = p.data[order]
+    torch.testing.assert_close(decoder(features, codes), before[:, :, order])
+
+
+def test_concatenation_copies_the_code_over_height_and_width():
+    h, codes = torch.randn(2, 3, 4, 5), torch.randn(2, 2, WIDTH)
+    joined = Concatenate(3, WIDTH)(h, codes).unflatten(0, (2, 2))
+    for i, j in [(0, 0), (0, 1), (1, 0), (1, 1)]:
+        assert torch.equal(joined[i, j, :3], h[i])
+        for y, x in [(0, 0), (3, 4), (1, 2)]:
+            assert torch.equal(joined[i, j, 3:, y, x], codes[i, j])
+
+
+def test_a_code_scales_and_shifts_each_channel():
+    join = ScaleShift(2, 1)
+    join.read.weight.data = torch.tensor([[1.0], [0.0], [0.0], [10.0]])  # scale 0, 1, shift 0, 1
+    join.read.bias.data.zero_()
+    h = torch.tensor([3.0, 5.0]).view(1, 2, 1, 1)
+    joined = join(h, torch.tensor([[[0.0], [2.0]]])).flatten(1)
+    assert joined.tolist() == [[3, 5], [3 * (1 + 2), 5 + 20]]
+
+
+def test_widths_that_do_not_fit_the_levels_are_refused():
+    with pytest.raises(ValueError, match=r"`widths` must have one entry less than the 3 .* got 3"):
+        UNetDecoder(LEVELS, (5, 3, 2), 1, code_width=WIDTH)
+
+
+@pytest.mark.parametrize("level", [0, 5])
+def test_a_level_that_is_not_there_is_refused(level):
+    with pytest.raises(ValueError, match=rf"`level` must be in 1..4, got {level}"):
+        UNetDecoder(LEVELS, WIDTHS, 1, code_width=WIDTH, level=level)

@@ -1,0 +1,66 @@
+"""Imports go one way: a module may import only from the layers above its own."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parents[1] / "src" / "mue"
+LAYERS = [
+    {"version", "metrics", "distributed"},
+    {"types", "config"},
+    {"nn"},
+    {"objective", "models", "data"},
+    {"train"},
+    {"checkpoint"},
+    {"predict"},
+    {"evaluate"},
+    {"figures"},
+    {"run"},
+    {"cli"},
+]
+LAYER = {name: i for i, names in enumerate(LAYERS) for name in names}
+FRONT = {SRC / "__init__.py", SRC / "__main__.py"}  # the front door may open onto everything
+MODULES = sorted(path for path in SRC.rglob("*.py") if path not in FRONT)
+
+
+def imported(source: str) -> Iterator[str]:
+    """The parts of `mue` that a module imports, in any of the three spellings."""
+    for node in ast.walk(ast.parse(source)):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: write the import out from `mue`"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        for name in names:
+            top, _, below = name.partition(".")
+            part = below.partition(".")[0]
+            if top == "mue" and not part.startswith("__"):  # `mue.__version__` is no module
+                yield part
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SRC)))
+def test_imports_go_one_way(path: Path):
+    here = path.relative_to(SRC).with_suffix("").parts[0]
+    assert here in LAYER, f"give {here!r} a place in LAYERS"
+    for there in imported(path.read_text()):
+        assert there == here or LAYER.get(there, len(LAYERS)) < LAYER[here], (
+            f"{here} imports {there or 'mue itself'}"
+        )
+
+
+@pytest.mark.parametrize(
+    ("line", "parts"),
+    [
+        ("import mue.nn.unet", ["nn"]),
+        ("from mue.train import fit", ["train"]),
+        ("from mue import types, nn", ["types", "nn"]),
+        ("import mue", [""]),
+        ("from mue import __version__", []),
+        ("import museum, torch.nn", []),
+    ],
+)
+def test_every_spelling_of_an_import_is_seen(line: str, parts: list[str]):
+    assert list(imported(line)) == parts

@@ -1,0 +1,162 @@
+import json
+
+import pytest
+
+from mue.config import (
+    PRESETS,
+    CodebookConfig,
+    ComputeConfig,
+    Config,
+    DataConfig,
+    ModelConfig,
+    ObjectiveConfig,
+    TrainConfig,
+    from_json,
+    preset,
+    to_json,
+)
+from mue.train import learning_rate, weights_at
+
+# --- JSON both ways -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("schedule", ["short", "paper"])
+def test_every_preset_survives_json(name, schedule):
+    config = preset(name, schedule)
+    assert from_json(to_json(config)) == config
+
+
+def test_values_of_every_kind_survive_json():
+    config = Config(
+        method="exact",
+        data=DataConfig(name="vector"),
+        model=ModelConfig(backbone="mlp", levels=(7,), tail=(), widths=(3, 2, 1)),
+        train=TrainConfig(lr=1 / 3, milestones=(), factors=(), seed=2**63 - 1),
+        compute=ComputeConfig(channels_last=False),
+    )
+    assert from_json(to_json(config)) == config
+
+
+def test_what_json_leaves_out_is_the_default():
+    assert from_json("{}") == Config()
+    assert from_json('{"train": {"steps": 7}}') == Config(train=TrainConfig(steps=7))
+
+
+def test_a_whole_number_will_do_where_a_fraction_is_meant():
+    lr = from_json('{"train": {"lr": 1}}').train.lr
+    assert (lr, type(lr)) == (1.0, float)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({"trian": {}}, r"config has no field 'trian'; did you mean 'train'\?"),
+        ({"train": {"step": 1}}, r"config.train has no field 'step'; did you mean 'steps'\?"),
+        ({"train": {"zzz": 1}}, "config.train has no field 'zzz'$"),
+        ({"train": {"steps": 1.5}}, "config.train.steps must be a int, got 1.5"),
+        ({"train": {"steps": True}}, "config.train.steps must be a int, got True"),
+        ({"train": {"lr": "fast"}}, "config.train.lr must be a float, got 'fast'"),
+        ({"compute": {"compile": 1}}, "config.compute.compile must be a bool, got 1"),
+        ({"method": "magic"}, "config.method must be one of vq, exact, got 'magic'"),
+        ({"data": {"digit": 14.0}}, "config.data.digit must be one of 28, 14, got 14.0"),
+        ({"model": {"levels": 8}}, "config.model.levels must be a list, got 8"),
+        ({"model": {"levels": [8, "a"]}}, r"config.model.levels\[1\] must be a int, got 'a'"),
+        ({"model": 3}, "config.model must be an object with the fields of ModelConfig"),
+        ([], "config must be an object with the fields of Config"),
+    ],
+)
+def test_json_that_is_no_configuration_is_refused_by_name(value, words):
+    with pytest.raises(ValueError, match=words):
+        from_json(json.dumps(value))
+
+
+@pytest.mark.parametrize("text", ["", "{", "method: vq", "[" * 100_000])
+def test_text_that_is_no_json_is_refused(text):
+    with pytest.raises(ValueError, match="a configuration must be JSON, and this is not"):
+        from_json(text)
+
+
+# --- values ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (lambda: ModelConfig(levels=()), "model.levels must be at least one width"),
+        (lambda: ModelConfig(tail=(0,)), "model.tail must be at most 12 widths in 1..4096"),
+        (lambda: ModelConfig(c_out=0), "model.c_out must be in 1..4096, got 0"),
+        (
+            lambda: ModelConfig(levels=(8, 8), widths=(8, 8)),
+            r"model.widths must be one entry less than the 2 of model.levels.*got \(8, 8\)",
+        ),
+        (
+            lambda: ModelConfig(levels=(8, 8), widths=(8,), code_level=4),
+            r"model.code_level must be in 1..3, got 4",
+        ),
+        (lambda: CodebookConfig(size=0), "codebook.size must be in 1..65536, got 0"),
+        (lambda: CodebookConfig(decay=1.0), r"codebook.decay must be in \[0, 1\), got 1.0"),
+        (lambda: ObjectiveConfig(commitment=-1.0), "objective.commitment must be at least 0"),
+        (lambda: ObjectiveConfig(temperature=0.5), "objective.temperature must be at least 1"),
+        (lambda: TrainConfig(steps=0), "train.steps must be at least 1, got 0"),
+        (lambda: TrainConfig(lr=0.0), "train.lr must be positive, got 0.0"),
+        (lambda: TrainConfig(lr=float("nan")), "train.lr must be positive, got nan"),
+        (lambda: TrainConfig(milestones=(0.5,)), "train.factors must be as many as the 1 of"),
+        (lambda: TrainConfig(seed=-1), "train.seed must be in 0"),
+    ],
+)
+def test_a_value_that_no_run_could_use_is_refused_by_name(build, words):
+    with pytest.raises(ValueError, match=words):
+        build()
+
+
+def test_a_vector_network_has_no_levels_to_agree_with():
+    assert ModelConfig(backbone="mlp", levels=(8,), widths=(4, 4, 4)).widths == (4, 4, 4)
+
+
+def test_an_unknown_preset_is_answered_with_the_nearest():
+    with pytest.raises(
+        ValueError, match=r"there is no preset 'gues-quik'; did you mean 'guess-quick'\?"
+    ):
+        preset("gues-quik")
+    with pytest.raises(ValueError, match="take one of guess, "):
+        preset("!")
+
+
+# --- schedules ------------------------------------------------------------------------------------
+
+
+def test_the_papers_learning_rates_begin_at_the_papers_iterations():
+    train = TrainConfig(
+        steps=150_000, lr=1e-4, milestones=(0.2, 0.6, 0.8), factors=(0.5, 0.1, 0.05)
+    )
+    config = Config(train=train)
+    begins = [(0, 1e-4), (30_000, 5e-5), (90_000, 1e-5), (120_000, 5e-6)]
+    for (begin, lr), (end, _) in zip(begins, [*begins[1:], (150_000, 0)], strict=True):
+        assert learning_rate(config, begin) == pytest.approx(lr)
+        assert learning_rate(config, end - 1) == pytest.approx(lr)
+
+
+def test_the_learning_rate_rises_in_equal_steps():
+    config = Config(train=TrainConfig(steps=1000, lr=1.0, warmup=3))
+    rates = [learning_rate(config, step) for step in range(5)]
+    assert rates == pytest.approx([0.25, 0.5, 0.75, 1, 1])
+
+
+def test_half_a_cosine_ends_at_zero():
+    config = Config(train=TrainConfig(steps=100, lr=2.0, schedule="cosine"))
+    rates = [learning_rate(config, step) for step in (0, 50, 100)]
+    assert rates == pytest.approx([2, 1, 0])
+
+
+def test_the_prior_waits_until_its_share_of_the_training_is_over():
+    config = Config(objective=ObjectiveConfig(prior_from=0.25), train=TrainConfig(steps=100))
+    assert [weights_at(config, step).prior for step in (0, 24, 25, 99)] == [0, 0, 1, 1]
+
+
+def test_responsibilities_harden_and_balancing_ends_together():
+    objective = ObjectiveConfig(temperature=16.0, balance_until=0.5)
+    config = Config(objective=objective, train=TrainConfig(steps=100))
+    moments = [weights_at(config, step) for step in (0, 25, 50, 99)]
+    assert [m.temperature for m in moments] == pytest.approx([16, 4, 1, 1])  # geometric
+    assert [m.balance for m in moments] == [True, True, False, False]

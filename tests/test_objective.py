@@ -1,0 +1,165 @@
+import dataclasses
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import Bernoulli, Categorical, Normal
+
+from mue.objective import Weights, balanced, log_likelihood, objective
+from mue.types import ExactTrace, VqTrace
+
+PLAIN = Weights(prior=1.0, reconstruction=1.0, commitment=0.25, temperature=1.0, balance=False)
+
+
+def answers(kind: str, b: int, r: int) -> Tensor:
+    """Random answers of 3 channels and 2x2 pixels."""
+    if kind == "bernoulli":
+        return torch.rand(b, r, 3, 2, 2).round()
+    if kind == "categorical":
+        return torch.eye(3)[torch.randint(3, (b, r, 2, 2))].movedim(-1, 2)
+    return torch.randn(b, r, 3, 2, 2)
+
+
+def slow(logits: Tensor, y: Tensor, kind: str) -> Tensor:
+    """log p(y) of one answer under one decoding, from torch.distributions."""
+    if kind == "bernoulli":
+        return Bernoulli(logits=logits).log_prob(y).sum()
+    if kind == "categorical":
+        return Categorical(logits=logits.movedim(0, -1)).log_prob(y.argmax(dim=0)).sum()
+    normal = Normal(logits, 1.0)
+    return (normal.log_prob(y) - normal.log_prob(logits)).sum()  # up to the constant
+
+
+KINDS = pytest.mark.parametrize("kind", ["bernoulli", "categorical", "normal"])
+
+
+@KINDS
+def test_the_likelihood_of_every_pair_is_that_of_torch_distributions(kind):
+    torch.manual_seed(0)
+    logits, y = torch.randn(2, 4, 3, 2, 2), answers(kind, 2, 3)
+    found = log_likelihood(logits, y, kind)
+    for i in range(2):
+        for j in range(4):
+            for k in range(3):
+                torch.testing.assert_close(found[i, j, k], slow(logits[i, j], y[i, k], kind))
+
+
+# --- vq -------------------------------------------------------------------------------------------
+
+
+def test_the_papers_objective_by_hand():
+    ln2 = torch.tensor(2.0).log()
+    trace = VqTrace(
+        log_prior=torch.tensor([[0.5, 0.25, 0.25], [0.25, 0.25, 0.5]]).log(),
+        logits=torch.zeros(2, 1, 1, 1, 3),  # each of three pixels is a fair coin: 3 ln 2
+        encoding=torch.zeros(2, 1, 4),
+        index=torch.tensor([[0], [1]]),  # ln 2 and ln 4
+        distance=torch.tensor([[4.0], [8.0]]),
+    )
+    terms = objective(trace, torch.ones(2, 1, 1, 1, 3), PLAIN, "bernoulli")
+    torch.testing.assert_close(terms.prior, (ln2 + 2 * ln2) / 2)
+    torch.testing.assert_close(terms.reconstruction, 3 * ln2)
+    torch.testing.assert_close(terms.commitment, torch.tensor(0.25 * 6))
+
+
+@KINDS
+def test_each_answer_is_compared_with_its_own_decoding(kind):
+    torch.manual_seed(0)
+    y, logits = answers(kind, 2, 3), torch.randn(2, 3, 3, 2, 2)
+    index = torch.randint(5, (2, 3))
+    log_prior = torch.randn(2, 5).log_softmax(dim=1)
+    trace = VqTrace(log_prior, logits, torch.zeros(2, 3, 4), index, torch.rand(2, 3))
+    terms = objective(trace, y, PLAIN, kind)
+    pairs = [(i, j) for i in range(2) for j in range(3)]
+    mean = torch.stack([-slow(logits[i, j], y[i, j], kind) for i, j in pairs]).mean()
+    torch.testing.assert_close(terms.reconstruction, mean)
+    mean = torch.stack([-log_prior[i, index[i, j]] for i, j in pairs]).mean()
+    torch.testing.assert_close(terms.prior, mean)
+
+
+# --- exact ----------------------------------------------------------------------------------------
+
+
+def negative_log_marginal(log_prior: Tensor, logits: Tensor, y: Tensor, kind: str) -> Tensor:
+    """The mean over inputs and answers of -log sum_c p(c|x) p(y|c,x), as it is defined."""
+    losses = []
+    for i in range(len(y)):
+        for answer in y[i]:
+            joint = [
+                p.exp() * slow(d, answer, kind).exp()
+                for p, d in zip(log_prior[i], logits[i], strict=True)
+            ]
+            losses.append(-torch.stack(joint).sum().log())
+    return torch.stack(losses).mean()
+
+
+@KINDS
+@pytest.mark.parametrize("raters", [1, 3])
+def test_the_gradient_of_exact_is_that_of_the_marginal_likelihood(kind, raters):
+    torch.manual_seed(0)
+    y = answers(kind, 2, raters)
+    scores = torch.randn(2, 4, requires_grad=True)
+    logits = torch.randn(2, 4, 3, 2, 2, requires_grad=True)
+    trace = ExactTrace(scores.log_softmax(dim=1), logits)
+    found = torch.autograd.grad(objective(trace, y, PLAIN, kind).total, [scores, logits])
+    slowly = negative_log_marginal(scores.log_softmax(dim=1), logits, y, kind)
+    for mine, theirs in zip(found, torch.autograd.grad(slowly, [scores, logits]), strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_exact_exceeds_the_marginal_likelihood_by_the_entropy_of_the_responsibilities():
+    torch.manual_seed(0)
+    y, logits = answers("bernoulli", 1, 1), torch.randn(1, 4, 3, 2, 2)
+    log_prior = torch.randn(1, 4).log_softmax(dim=1)
+    joint = log_prior[:, :, None] + log_likelihood(logits, y, "bernoulli")
+    entropy = torch.special.entr(joint.softmax(dim=1)).sum()
+    terms = objective(ExactTrace(log_prior, logits), y, PLAIN, "bernoulli")
+    torch.testing.assert_close(terms.total, entropy - joint.logsumexp(dim=1).squeeze())
+    assert terms.commitment == 0
+
+
+def test_terms_scale_with_their_weights():
+    torch.manual_seed(0)
+    trace = ExactTrace(torch.randn(2, 4).log_softmax(dim=1), torch.randn(2, 4, 3, 2, 2))
+    y = answers("bernoulli", 2, 1)
+    plain = objective(trace, y, PLAIN, "bernoulli")
+    off = Weights(prior=0.0, reconstruction=3.0, commitment=1.0, temperature=1.0, balance=False)
+    terms = objective(trace, y, off, "bernoulli")
+    assert terms.prior == 0
+    torch.testing.assert_close(terms.reconstruction, 3 * plain.reconstruction)
+
+
+# --- balancing ------------------------------------------------------------------------------------
+
+
+def test_balanced_codes_share_the_answers_of_a_batch_evenly():
+    torch.manual_seed(0)
+    score = 3 * torch.randn(20, 5, 2)
+    share = balanced(score, rounds=100).softmax(dim=1).sum(dim=(0, 2))
+    torch.testing.assert_close(share, torch.full((5,), 20 * 2 / 5), rtol=1e-3, atol=0)
+
+
+def test_balancing_shifts_each_code_by_one_number():
+    torch.manual_seed(0)
+    score = torch.randn(6, 3, 2)
+    shift = balanced(score) - score
+    torch.testing.assert_close(shift, shift[:1, :, :1].expand(6, 3, 2))
+
+
+def test_a_code_that_is_better_everywhere_takes_only_its_share_while_balancing():
+    y, logits = torch.zeros(2, 1, 1), torch.tensor([[1.0], [3.0]]).expand(2, 2, 1)
+    trace = ExactTrace(torch.tensor([0.9, 0.1]).log().expand(2, 2), logits)
+    balance = dataclasses.replace(PLAIN, balance=True)
+    found = objective(trace, y, balance, "normal")  # each code answers for one half
+    torch.testing.assert_close(found.reconstruction, torch.tensor((0.5 * 1**2 + 0.5 * 3**2) / 2))
+    torch.testing.assert_close(found.prior, -torch.tensor([0.9, 0.1]).log().mean())
+
+
+def test_the_temperature_divides_the_likelihood_that_responsibilities_are_made_of():
+    # Each code is best at one answer, by 2 nats: 1 nat at temperature 2, so odds of e.
+    y, logits = torch.zeros(2, 1, 1), torch.tensor([[0.0, 2.0], [2.0, 0.0]])[..., None]
+    trace = ExactTrace(torch.tensor([0.9, 0.1]).log().expand(2, 2), logits)
+    soft = dataclasses.replace(PLAIN, balance=True, temperature=2.0)
+    found = objective(trace, y, soft, "normal")
+    torch.testing.assert_close(found.reconstruction, torch.tensor(2 / (1 + math.e)))
