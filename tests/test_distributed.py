@@ -48,10 +48,10 @@ def updated(rank: int = 0, world: int = 1) -> dict[str, Tensor]:
 
 
 def revived(rank: int = 0) -> dict[str, Tensor]:
-    """A code book with two idle codes, revived onto encodings that differ between processes."""
+    """A code book with an idle code, revived by encodings that differ between processes."""
     codes, usage = torch.zeros(3, 1), Usage(3)
-    usage.count.copy_(torch.tensor([0.0, 1.0, 0.0]))
-    usage.revive_(codes, torch.tensor([[1.0], [2.0]]) + 10 * rank, torch.tensor([0, 1, 1]), 0.5)
+    usage.count.copy_(torch.tensor([1.0, 1.0, 0.0]))
+    usage.revive_(codes, torch.tensor([[1.0], [2.0]]) + 10 * rank, torch.tensor([3.0, 4.0 - rank]))
     return {"codes": codes, "count": usage.count}
 
 
@@ -111,9 +111,9 @@ def test_two_processes_update_the_code_book_as_one(two):
         torch.testing.assert_close(one["updated"], updated())
 
 
-def test_idle_codes_are_revived_alike_in_every_process(two):
+def test_a_code_is_revived_alike_in_every_process(two):
     for one in two:
-        assert one["revived"]["codes"].flatten().tolist() == [1, 0, 2]  # process 0's encodings
+        assert one["revived"]["codes"].flatten().tolist() == [0, 0, 2]  # process 0's encodings
         assert one["revived"]["count"].tolist() == [1, 1, 1]
 
 

@@ -21,13 +21,13 @@ def answers(kind: str, b: int, r: int) -> Tensor:
     return torch.randn(b, r, 3, 2, 2)
 
 
-def slow(logits: Tensor, y: Tensor, kind: str) -> Tensor:
+def slow(logits: Tensor, y: Tensor, kind: str, deviation: float = 1.0) -> Tensor:
     """log p(y) of one answer under one decoding, from torch.distributions."""
     if kind == "bernoulli":
         return Bernoulli(logits=logits).log_prob(y).sum()
     if kind == "categorical":
         return Categorical(logits=logits.movedim(0, -1)).log_prob(y.argmax(dim=0)).sum()
-    normal = Normal(logits, 1.0)
+    normal = Normal(logits, deviation)
     return (normal.log_prob(y) - normal.log_prob(logits)).sum()  # up to the constant
 
 
@@ -43,6 +43,16 @@ def test_the_likelihood_of_every_pair_is_that_of_torch_distributions(kind):
         for j in range(4):
             for k in range(3):
                 torch.testing.assert_close(found[i, j, k], slow(logits[i, j], y[i, k], kind))
+
+
+def test_the_deviation_is_that_of_a_normal_answer():
+    torch.manual_seed(0)
+    logits, y = torch.randn(1, 1, 3, 2, 2), answers("normal", 1, 1)
+    found = log_likelihood(logits, y, "normal", 0.1).squeeze()
+    torch.testing.assert_close(found, slow(logits[0, 0], y[0, 0], "normal", 0.1))
+    for kind in ("bernoulli", "categorical"):  # these have none
+        y = answers(kind, 1, 1)
+        assert torch.equal(log_likelihood(logits, y, kind, 0.1), log_likelihood(logits, y, kind))
 
 
 # --- vq -------------------------------------------------------------------------------------------
@@ -138,6 +148,17 @@ def test_balanced_codes_share_the_answers_of_a_batch_evenly():
     score = 3 * torch.randn(20, 5, 2)
     share = balanced(score, rounds=100).softmax(dim=1).sum(dim=(0, 2))
     torch.testing.assert_close(share, torch.full((5,), 20 * 2 / 5), rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("gaps", [[[0.0, -500.0], [0.0, -600.0]], [[0.0, -1e4], [0.0, -3e4]]])
+def test_a_gap_that_no_exponential_spans_is_bridged(gaps):
+    """exp(-500) is 0 in float32, and still the code that is worse everywhere gets an answer.
+
+    It is the first one. The odds r of that grow by 2 a round: the codes have (2 + r) / (1 + r) and
+    r / (1 + r) of the two answers, and balancing multiplies r by the ratio of these.
+    """
+    taken = balanced(torch.tensor(gaps)[..., None], rounds=5).softmax(dim=1)[..., 0]
+    torch.testing.assert_close(taken, torch.tensor([[1 / 11, 10 / 11], [1.0, 0.0]]))
 
 
 def test_balancing_shifts_each_code_by_one_number():

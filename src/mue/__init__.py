@@ -6,6 +6,7 @@ from mue.evaluate import evaluate as evaluate
 from mue.predict import Predictor as Predictor
 from mue.predict import load as load
 from mue.run import demo as demo
+from mue.run import export as export
 from mue.run import figure as figure
 from mue.run import predict as predict
 from mue.run import train as train

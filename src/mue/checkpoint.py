@@ -2,7 +2,7 @@
 
     config.json          the resolved configuration, with version and commit
     weights.safetensors  θ as it is evaluated
-    state.safetensors    all that `Training` holds; the step is in its header
+    state.safetensors    all that `Training` holds
     log.jsonl            a line every few steps
 
 Each file is replaced in one step of the file system, so a reader finds the old one or the new one,
@@ -31,6 +31,8 @@ from mue.models.modal import Modal
 from mue.train import Training
 
 CONFIG, WEIGHTS, STATE, LOG = "config.json", "weights.safetensors", "state.safetensors", "log.jsonl"
+UNFINISHED = ".mue-"
+"""How the names of files begin that are not written yet. A kill may leave one behind."""
 _LARGEST_CONFIG = 1 << 20
 
 
@@ -41,7 +43,7 @@ class RunError(ValueError):
 def write_atomic(path: Path, content: bytes) -> None:
     """Put `content` at `path`, whole or not at all, even if the machine stops."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=UNFINISHED, delete=False) as file:
         try:
             file.write(content)
             file.flush()
@@ -49,7 +51,7 @@ def write_atomic(path: Path, content: bytes) -> None:
             os.chmod(file.name, 0o644)
             os.replace(file.name, path)
         except BaseException:
-            os.unlink(file.name)
+            Path(file.name).unlink(missing_ok=True)
             raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:
@@ -59,10 +61,15 @@ def write_atomic(path: Path, content: bytes) -> None:
 
 
 def commit() -> str | None:
-    """The commit of the source tree this package runs from, if it runs from one."""
+    """The commit of the source tree this package runs from, if it runs from one.
+
+    A tree that was copied without its history may be told by the variable MUE_COMMIT.
+    """
+    if told := os.environ.get("MUE_COMMIT"):
+        return told
     here = Path(__file__).resolve().parent
     try:
-        found = subprocess.run(
+        found = subprocess.run(  # noqa: S603
             ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12"],  # noqa: S607
             capture_output=True,
             text=True,
@@ -112,17 +119,18 @@ def _config_file(folder: Path) -> dict[str, Any]:
 # --- tensors ------------------------------------------------------------------------------------
 
 
-def save_tensors(path: Path, tensors: dict[str, Tensor], header: dict[str, str]) -> None:
-    """Write tensors with a digest of their content in the header."""
+def save_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+    """Write tensors with a digest of their content in the header.
+
+    The digest is the header's one entry: of several, safetensors shuffles the order, and the same
+    tensors would not be the same file.
+    """
     plain = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
-    header = {**header, "sha256": _digest(plain)}
-    write_atomic(path, safetensors.torch.save(plain, header))
+    write_atomic(path, safetensors.torch.save(plain, {"sha256": _digest(plain)}))
 
 
-def load_tensors(
-    path: Path, expected: dict[str, torch.Size] | None = None
-) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Read tensors and header. Names and shapes are compared with `expected` before any is read."""
+def load_tensors(path: Path, expected: dict[str, torch.Size] | None = None) -> dict[str, Tensor]:
+    """Read tensors. Names and shapes are compared with `expected` before any is read."""
     if not path.is_file():
         raise RunError(f"{path.parent} has no {path.name}: train it first, or name another folder")
     try:
@@ -142,7 +150,7 @@ def load_tensors(
             f"{path} does not hold what was saved: its sha256 differs from the one in its header; "
             "copy it again"
         )
-    return tensors, header
+    return tensors
 
 
 def _digest(tensors: dict[str, Tensor]) -> str:
@@ -168,9 +176,18 @@ def _mismatch(path: Path, got: dict[str, torch.Size], expected: dict[str, torch.
 
 def save_weights(folder: Path, weights: dict[str, Tensor], *, half: bool = False) -> None:
     """Write θ, in half precision where asked."""
-    save_tensors(
-        folder / WEIGHTS, {k: v.half() if half else v for k, v in weights.items()}, {"holds": "θ"}
-    )
+    save_tensors(folder / WEIGHTS, {k: v.half() if half else v for k, v in weights.items()})
+
+
+def export(run: Path, out: Path, *, half: bool = True) -> None:
+    """Copy θ and the configuration of a run to a folder of their own, for others to load."""
+    with torch.device("meta"):
+        modal = build_modal(load_config(run))
+    content = (run / CONFIG).read_bytes()
+    expected = {name: p.shape for name, p in modal.named_parameters()}
+    tensors = load_tensors(run / WEIGHTS, expected)
+    save_weights(out, tensors, half=half)
+    write_atomic(out / CONFIG, content)
 
 
 def load_modal(folder: Path, device: torch.device) -> Modal:
@@ -178,31 +195,35 @@ def load_modal(folder: Path, device: torch.device) -> Modal:
     with torch.device("meta"):
         modal = build_modal(load_config(folder))
     expected = {name: p.shape for name, p in modal.named_parameters()}
-    tensors, _ = load_tensors(folder / WEIGHTS, expected)
+    tensors = load_tensors(folder / WEIGHTS, expected)
     modal.load_state_dict({k: v.float() for k, v in tensors.items()}, assign=True)
     modal.requires_grad_(False)
-    return modal.to(device, memory_format=torch.channels_last).eval()
+    modal.to(device=device, memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    return modal.eval()
 
 
 def save_state(folder: Path, training: Training) -> None:
     """Write the weights as evaluated, then all that resuming needs."""
     save_weights(folder, training.export())
-    save_tensors(folder / STATE, _state(training), {"step": str(training.step)})
+    save_tensors(folder / STATE, _state(training))
 
 
 def load_state_(folder: Path, training: Training) -> None:
     """Put `training` where it was when `save_state` was called, to the bit."""
-    tensors, header = load_tensors(folder / STATE)
-    here = _state(training)
-    if set(here) - {n for n in here if n.startswith("random.")} - set(tensors):
-        raise RunError(f"{folder / STATE} holds the state of another configuration than {CONFIG}")
+    tensors = load_tensors(folder / STATE)
+    here = {n: t for n, t in _state(training).items() if n != "random.cuda"}
+    theirs = {n: t.shape for n, t in tensors.items() if n != "random.cuda"}
+    if theirs != {n: t.shape for n, t in here.items()}:
+        raise RunError(
+            f"{folder / STATE} holds the state of another configuration than {CONFIG} beside it; "
+            "restore the file that belongs to it, or start in another folder"
+        )
     for name, tensor in here.items():
-        if name in tensors and not name.startswith("random."):
-            tensor.copy_(tensors[name])
+        tensor.copy_(tensors[name])
     torch.set_rng_state(tensors["random.cpu"])
     if training.device.type == "cuda" and "random.cuda" in tensors:
         torch.cuda.set_rng_state(tensors["random.cuda"], training.device)
-    training.step = int(header["step"])
+    training.step = int(tensors["step"])
 
 
 def _state(training: Training) -> dict[str, Tensor]:
@@ -216,6 +237,7 @@ def _state(training: Training) -> dict[str, Tensor]:
             slots["exp_avg"] = torch.zeros_like(weight)
             slots["exp_avg_sq"] = torch.zeros_like(weight)
         state |= {f"optimizer.{i}.{k}": v for k, v in slots.items()}
+    state["step"] = torch.tensor(training.step)
     state["random.cpu"] = torch.get_rng_state()
     if training.device.type == "cuda":
         state["random.cuda"] = torch.cuda.get_rng_state(training.device)

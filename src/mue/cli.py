@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from json import dumps
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,7 +32,9 @@ from mue.train import NonFiniteError, Record
 
 _out, _err = Console(), Console(stderr=True)
 _Model = Annotated[
-    str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL", help="a bundled model, or a run folder")
+    str,
+    tyro.conf.Positional,
+    tyro.conf.arg(metavar="MODEL", help="a bundled model, or a run folder"),
 ]
 
 
@@ -41,33 +45,14 @@ def demo(out: Path = Path("runs/demo")) -> None:
         out: where the report and the figures go
     """
     inputs = 1000
-    with _bar() as bar:
-        tasks = {m: bar.add_task(m, total=inputs, note="") for m in run.DEMO}
-        reports = run.demo(
-            out, inputs=inputs, watch=lambda model, n: bar.update(tasks[model], completed=n)
-        )
+    with _bar(dict.fromkeys(run.DEMO, inputs)) as show:
+        reports = run.demo(out, inputs=inputs, watch=show)
     for model, content in reports.items():
         _print_report(model, content)
-    _out.print(f"report   {out / 'report.json'}", highlight=False, soft_wrap=True)
+    _say("report", out / "report.json")
     for model in reports:
-        for name in ("modes", "top-4", "top-6"):
-            path = out / "figures" / model / f"{name}.png"
-            _out.print(f"figure   {path}", highlight=False, soft_wrap=True)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainOptions:
-    """Train a preset into a run folder."""
-
-    out: Path
-    """the run folder; it must not exist yet, or be empty"""
-    seed: int | None = None
-    """of the weights and the data; short for --train.seed"""
-    resume: bool = False
-    """go on from the last checkpoint in the folder"""
-    preset_schedule: Schedule = "short"
-    """the preset's shortened schedule, or the paper's own"""
-    config: Annotated[Config, tyro.conf.arg(name="")]
+        for path in sorted((out / "figures" / model).glob("*.png")):
+            _say("figure", path)
 
 
 def train(arguments: list[str]) -> None:
@@ -75,7 +60,7 @@ def train(arguments: list[str]) -> None:
     names = ", ".join(PRESETS)
     if not arguments or arguments[0].startswith("-"):
         asked = bool(arguments) and arguments[0] in ("-h", "--help")
-        print(  # noqa: T201
+        print(
             f"usage: mue train PRESET --out DIR [--seed N] [--resume] [overrides]\n\n"
             f"presets: {names}\n\n`mue train PRESET --help` lists what can be overridden.",
             file=sys.stdout if asked else sys.stderr,
@@ -83,35 +68,47 @@ def train(arguments: list[str]) -> None:
         sys.exit(0 if asked else 2)
     name, rest = arguments[0], arguments[1:]
     schedule: Schedule = "paper" if _asks_for_paper(rest) else "short"
-    default = TrainOptions(
-        out=tyro.MISSING, preset_schedule=schedule, config=preset(name, schedule)
-    )
-    options = tyro.cli(TrainOptions, args=rest, default=default, prog=f"mue train {name}")
-    config = options.config
-    if options.seed is not None:
-        config = dataclasses.replace(
-            config, train=dataclasses.replace(config.train, seed=options.seed)
-        )
-    quiet = distributed.global_rank() != 0
-    with _bar(disable=quiet) as bar:
-        task = bar.add_task(name, total=config.train.steps, note="")
+
+    def parsed(
+        *,
+        out: Path,
+        seed: int | None = None,
+        resume: bool = False,
+        preset_schedule: Schedule = schedule,
+        config: Annotated[Config, tyro.conf.arg(name="")] = preset(name, schedule),  # noqa: B008
+    ) -> tuple[Path, bool, Config]:
+        """Train a preset into a run folder.
+
+        Args:
+            out: the run folder; it must not exist yet, or be empty
+            seed: of the weights and the data; short for --train.seed
+            resume: go on from the last checkpoint in the folder
+            preset_schedule: the preset's shortened schedule, or the paper's own
+            config: what the preset says, value by value
+        """
+        del preset_schedule  # `_asks_for_paper` has seen it: the other defaults depend on it
+        if seed is not None:
+            config = dataclasses.replace(config, train=dataclasses.replace(config.train, seed=seed))
+        return out, resume, config
+
+    out, resume, config = tyro.cli(parsed, args=rest, prog=f"mue train {name}")
+    quiet, began = distributed.global_rank() != 0, time.monotonic()
+    with _bar({name: config.train.steps}, disable=quiet) as show:
 
         def watch(record: Record) -> None:
-            note = (
+            show(
+                name,
+                record.step,
                 f"prior {record.prior:.3f}  reconstruction {record.reconstruction:.3f}  "
-                f"commitment {record.commitment:.3f}  codes {record.codes}"
+                f"commitment {record.commitment:.3f}  codes {record.codes}",
             )
-            bar.update(task, completed=record.step, note=note)
 
-        began = time.monotonic()
-        folder = run.train(config, options.out, resume=options.resume, watch=watch)
+        folder = run.train(config, out, resume=resume, watch=watch)
     if not quiet:
+        _say("trained", folder)
+        _say("figure", folder / "figures" / "history.png")
         _out.print(
-            f"trained  {folder} ({time.monotonic() - began:.0f} s)\n"
-            f"figure   {folder / 'figures' / 'history.png'}\n"
-            f"next     mue evaluate {folder}",
-            highlight=False,
-            soft_wrap=True,
+            f"in {time.monotonic() - began:.0f} s; next: mue evaluate {folder}", soft_wrap=True
         )
 
 
@@ -119,7 +116,7 @@ def _asks_for_paper(arguments: list[str]) -> bool:
     """Whether the paper's schedule is asked for: it decides what the other values default to."""
     joined = [a.replace("_", "-") for a in arguments]
     return "--preset-schedule=paper" in joined or any(
-        a == "--preset-schedule" and b == "paper" for a, b in zip(joined, joined[1:], strict=False)
+        a == "--preset-schedule" and b == "paper" for a, b in pairwise(joined)
     )
 
 
@@ -130,7 +127,7 @@ def evaluate(
     seed: int = 0,
     k: int = 16,
     out: Path | None = None,
-    json: bool = False,  # noqa: A002
+    json: bool = False,
     device: Device = "auto",
 ) -> None:
     """Compare predicted with true probabilities on test inputs, and write report.json.
@@ -144,15 +141,8 @@ def evaluate(
         device: where to compute
     """
     predictor = load(model, device=device)
-    with _bar(disable=json) as bar:
-        task = bar.add_task(model, total=inputs, note="")
-        judged = judge(
-            predictor,
-            inputs=inputs,
-            seed=seed,
-            k=k,
-            watch=lambda n: bar.update(task, completed=n),
-        )
+    with _bar({model: inputs}, disable=json) as show:
+        judged = judge(predictor, inputs=inputs, seed=seed, k=k, watch=lambda n: show(model, n))
     content = run.report(model, judged)
     folder = find(model)
     target = out or (folder if Path(model) == folder else Path("runs") / model)
@@ -161,7 +151,7 @@ def evaluate(
         _print_json(content)
     else:
         _print_report(model, content)
-        _out.print(f"report   {target / 'report.json'}", highlight=False, soft_wrap=True)
+        _say("report", target / "report.json")
 
 
 def predict(
@@ -170,16 +160,16 @@ def predict(
         tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGE", help="image files")
     ],
     /,
-    k: int = 8,
+    k: int | None = None,
     merge: bool = False,
     out: Path | None = None,
-    json: bool = False,  # noqa: A002
+    json: bool = False,
     device: Device = "auto",
 ) -> None:
     """Answer image files, the most probable answer first.
 
     Args:
-        k: how many answers
+        k: how many answers (default: 8, or all where there are fewer)
         merge: join answers that are the same and add up their probabilities
         out: folder for the answers as PNG, and an overview of them
         json: print the answers alone, for machines
@@ -197,7 +187,21 @@ def predict(
         table.add_row("rest", f"{content['rest']:.4f}", "", style="dim")
         _out.print(table)
     if out is not None:
-        _out.print(f"answers  {out}", highlight=False, soft_wrap=True)
+        _say("answers", out)
+
+
+def export(
+    model: _Model,
+    out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR", help="a new folder")],
+    /,
+    half: bool = True,
+) -> None:
+    """Copy what inference needs, the network and its configuration, to a folder of its own.
+
+    Args:
+        half: in half precision
+    """
+    _say("exported", run.export(model, out, half=half))
 
 
 def figure(model: _Model, /, out: Path | None = None, device: Device = "auto") -> None:
@@ -208,7 +212,7 @@ def figure(model: _Model, /, out: Path | None = None, device: Device = "auto") -
         device: where to compute
     """
     for path in run.figure(model, out=out, device=device):
-        _out.print(f"figure   {path}", highlight=False, soft_wrap=True)
+        _say("figure", path)
 
 
 def _train_help(arguments: tyro.conf.Positional[tuple[str, ...]] = ()) -> None:
@@ -230,6 +234,7 @@ def main(arguments: list[str] | None = None) -> None:
                     "evaluate": evaluate,
                     "predict": predict,
                     "figure": figure,
+                    "export": export,
                 },
                 prog="mue",
                 description="Ranked answers with probabilities, for problems with more than one.",
@@ -241,6 +246,8 @@ def main(arguments: list[str] | None = None) -> None:
         _fail("interrupted", 130)
     except NonFiniteError as error:
         _fail(str(error), 1)
+    except BrokenPipeError:  # who reads our output has seen enough
+        sys.stderr.close()
     except OSError as error:
         _fail(f"{error.filename or 'a file'}: {error.strerror or error}", 2)
     except ValueError as error:
@@ -248,12 +255,16 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _fail(sentence: str, code: int) -> None:
-    print(f"mue: {sentence}", file=sys.stderr)  # noqa: T201
+    print(f"mue: {sentence}", file=sys.stderr)
     sys.exit(code)
 
 
+def _say(what: str, path: Path) -> None:
+    _out.print(f"{what:<9}{path}", highlight=False, soft_wrap=True)
+
+
 def _print_json(content: Any) -> None:
-    print(dumps(content, indent=2))  # noqa: T201
+    print(dumps(content, indent=2))
 
 
 def _print_report(model: str, content: dict[str, Any]) -> None:
@@ -283,8 +294,10 @@ def _print_report(model: str, content: dict[str, Any]) -> None:
     )
 
 
-def _bar(*, disable: bool = False) -> Progress:
-    return Progress(
+@contextlib.contextmanager
+def _bar(totals: dict[str, int], *, disable: bool = False) -> Iterator[Callable[..., None]]:
+    """Progress bars that appear with the first progress: bad input is answered by words alone."""
+    bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
@@ -292,5 +305,16 @@ def _bar(*, disable: bool = False) -> Progress:
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
         console=_err,
-        disable=disable,
     )
+    tasks = {name: bar.add_task(name, total=total, note="") for name, total in totals.items()}
+
+    def show(name: str, done: int, note: str = "") -> None:
+        if not disable:
+            bar.start()
+            bar.update(tasks[name], completed=done, note=note)
+
+    try:
+        yield show
+    finally:
+        if bar.live.is_started:
+            bar.stop()

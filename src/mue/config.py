@@ -29,6 +29,13 @@ class DataConfig:
     name: Literal["guess", "toy", "vector"] = "guess"
     digit: Literal[28, 14] = 28
     """Side of a digit of the guessing game: MNIST's own, or half of it."""
+    answers: int = 1
+    """Answers drawn for each input of a game in a step."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no batch could be made of."""
+        most = 64 if self.name == "guess" else 1
+        _require(1 <= self.answers <= most, "data.answers", f"in 1..{most}", self.answers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,12 +252,13 @@ def from_dict(kind: type[Any], value: object, name: str) -> Any:
     """A configuration dataclass from plain dictionaries, lists and numbers, each checked."""
     if not isinstance(value, dict):
         raise ValueError(f"{name} must be an object with the fields of {kind.__name__}")
+    fields = typing.cast("dict[str, object]", value)
     hints = typing.get_type_hints(kind)
-    if unknown := sorted(set(value) - set(hints)):
-        near = difflib.get_close_matches(str(unknown[0]), hints, n=1)
+    if unknown := sorted(set(fields) - set(hints)):
+        near = difflib.get_close_matches(unknown[0], hints, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ValueError(f"{name} has no field {unknown[0]!r}{hint}")
-    return kind(**{k: _value(hints[k], v, f"{name}.{k}") for k, v in value.items()})
+    return kind(**{k: _value(hints[k], v, f"{name}.{k}") for k, v in fields.items()})
 
 
 def _value(hint: Any, value: object, name: str) -> object:
@@ -264,7 +272,8 @@ def _value(hint: Any, value: object, name: str) -> object:
     if origin is tuple:
         if not isinstance(value, (list, tuple)):
             raise ValueError(f"{name} must be a list, got {value!r}")
-        return tuple(_value(args[0], v, f"{name}[{i}]") for i, v in enumerate(value))
+        items = typing.cast("list[object]", value)
+        return tuple(_value(args[0], v, f"{name}[{i}]") for i, v in enumerate(items))
     if origin in (types.UnionType, typing.Union):
         inner = next(a for a in args if a is not type(None))
         return None if value is None else _value(inner, value, name)
@@ -339,7 +348,7 @@ def guess_quick(schedule: Schedule = "short") -> Config:
 
 
 def toy(schedule: Schedule = "short") -> Config:
-    """Bars of light with two known answers each: seconds, for tests and first steps."""
+    """Bars of light with two known answers each, by `exact`: seconds, for tests and first steps."""
     del schedule
     return Config(
         method="exact",
@@ -352,12 +361,35 @@ def toy(schedule: Schedule = "short") -> Config:
             code_level=3,
             join="scale-shift",
         ),
-        codebook=CodebookConfig(size=4, width=8, spread=1.5),
+        codebook=CodebookConfig(size=6, width=8, spread=1.5),
         objective=ObjectiveConfig(
-            reconstruction=0.2, temperature=5.0, balance_until=0.2, prior_from=0.1
+            reconstruction=0.1, temperature=5.0, balance_until=0.2, prior_from=0.1
         ),
         train=TrainConfig(
-            steps=400, batch=64, lr=1e-2, schedule="cosine", average=0.98, save_every=100
+            steps=400, batch=64, lr=8e-3, schedule="cosine", clip=1.0, average=0.99, save_every=100
+        ),
+    )
+
+
+def toy_vq(schedule: Schedule = "short") -> Config:
+    """The same bars of light by `vq`; so short a run needs revived codes."""
+    del schedule
+    return Config(
+        method="vq",
+        data=DataConfig(name="toy"),
+        model=ModelConfig(levels=(8, 16), tail=(16,), widths=(8,)),
+        codebook=CodebookConfig(size=32, width=16, revive_every=10, revive_until=0.3),
+        objective=ObjectiveConfig(reconstruction=0.1, prior_from=0.3),
+        train=TrainConfig(
+            steps=600,
+            batch=64,
+            lr=4e-3,
+            warmup=30,
+            clip=1.0,
+            milestones=(0.5, 0.75, 0.9),
+            factors=(0.3, 0.1, 0.03),
+            average=0.99,
+            save_every=100,
         ),
     )
 
@@ -391,6 +423,7 @@ PRESETS: dict[str, Callable[[Schedule], Config]] = {
     "guess-exact": guess_exact,
     "guess-quick": guess_quick,
     "toy": toy,
+    "toy-vq": toy_vq,
     "vector": vector,
 }
 """Every preset by the name the command line gives it."""

@@ -16,6 +16,9 @@ from mue.predict import Predictor
 IN_USE = 0.01
 """A code counts as in use when it is more probable than this for some input."""
 
+NEGLIGIBLE = 1e-4
+"""Answers less probable than this, for all inputs of a batch, are not decoded; they are `rest`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
@@ -27,7 +30,7 @@ class Evaluation:
         rest: Probability of the answers that were not decoded.
         group: Category of each input.
         codes: Codes in use: more probable than 1 % for some input.
-        k: Answers decoded for each input.
+        k: Answers decoded for each input, at the most.
         seed: Of the test inputs.
     """
 
@@ -99,12 +102,15 @@ def evaluate(
         raise ValueError(f"`inputs` must be at least 1, got {inputs}")
     k = min(k, len(predictor.modal.codebook.codes))
     source = build_source(predictor.config.data, "test", seed=seed, device=predictor.device)
-    predicted, true, rest, group = [], [], [], []
+    predicted: list[Tensor] = []
+    true: list[Tensor] = []
+    rest: list[Tensor] = []
+    group: list[str] = []
     highest = torch.zeros(len(predictor.modal.codebook.codes))
     for first in range(0, inputs, batch):
         index = torch.arange(first, min(first + batch, inputs), device=predictor.device)
         case = source.case(index)
-        h = predictor.propose(case.x, k)
+        h = predictor.propose(case.x, k, least=NEGLIGIBLE)
         predicted.append(mode_probabilities(h.y, h.prob, case.ys).cpu())
         true.append(case.q.cpu())
         rest.append(h.rest.cpu())

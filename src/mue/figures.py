@@ -62,9 +62,7 @@ def draw_probabilities(evaluation: Evaluation, title: str) -> Figure:
                 at = m + 1 + spread.uniform(-0.22, 0.22, len(p))
                 ax.scatter(at, p[:, m], s=4, color=_DOT, alpha=0.25, linewidths=0, zorder=2)
                 ax.hlines(q[m], m + 0.62, m + 1.38, color=_TRUE, linewidth=1.4, zorder=3)
-            ax.plot(
-                range(1, modes + 1), p.mean(axis=0), "^", color=_INK, markersize=4.5, zorder=4
-            )
+            ax.plot(range(1, modes + 1), p.mean(axis=0), "^", color=_INK, markersize=4.5, zorder=4)
             ax.set_title(name, fontsize=10)
             ax.set_xticks(range(1, modes + 1))
             ax.set_xlabel("mode")
@@ -131,6 +129,7 @@ def draw_points(
                 ax.annotate(f"{prob:.2f}", at, textcoords="offset points", xytext=(8, 6))
             ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
             ax.spines[["top", "right"]].set_visible(False)
+            ax.set_xlabel(f"rest {hypotheses.rest[i]:.3f}", color=_SOFT)
             if i == 0:
                 ax.legend(loc="lower left", fontsize=7, frameon=False)
         figure.suptitle(title, fontsize=10)

@@ -47,9 +47,12 @@ class Weights:
 
 
 def log_likelihood(
-    logits: Float[Tensor, "b k *y"], y: Float[Tensor, "b r *y"], kind: Likelihood, deviation: float = 1.0
+    logits: Float[Tensor, "b k *y"],
+    y: Float[Tensor, "b r *y"],
+    kind: Likelihood,
+    deviation: float = 1.0,
 ) -> Float[Tensor, "b k r"]:
-    """log p(y|c,x) of every answer under every decoding, summed over pixels.
+    """Give log p(y|c,x) of every answer under every decoding, summed over pixels.
 
     `bernoulli`: each channel of each pixel is a coin. `categorical`: each pixel has one class, y
     is one-hot over the channels. Both are linear in y, so a matrix product does for all pairs:

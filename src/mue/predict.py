@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import torch
 from jaxtyping import Shaped
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from torch import Tensor
 
 from mue.checkpoint import RunError, load_config, load_modal
@@ -70,19 +70,27 @@ class Predictor:
         return self.modal.codebook.codes.device
 
     @torch.inference_mode()
-    def propose(self, image: Shaped[Tensor | np.ndarray, "..."], k: int = 8) -> Hypotheses:
-        """The k most probable answers to each input, from one look at it.
+    def propose(
+        self, image: Shaped[Tensor | np.ndarray, "..."], k: int | None = None, *, least: float = 0.0
+    ) -> Hypotheses:
+        """The k most probable answers to each input, from one look at it: 8, or all there are.
+
+        Answers less probable than `least` are not kept: their probability is 0 and its mass in
+        `rest`. Where this is so for every input of the batch, they are not decoded either.
 
         An image is c h w (or h w where the model takes one channel), in floating point or as
         bytes, which are scaled to 0..1; a vector is c. One more axis in front makes a batch; the
         result always has one: an image alone is a batch of one.
         """
         n = len(self.modal.codebook.codes)
+        k = min(8, n) if k is None else k
         if not 1 <= k <= n:
             raise ValueError(f"`k` must be in 1..{n} (the codes of this model), got {k}")
         x = self._batch(image)
         view = self.modal(x)
         prob, code = self.modal.top(view, k)
+        kept = max(1, int((prob >= least).sum(dim=1).amax()))
+        prob, code = prob.where(prob >= least, 0)[:, :kept], code[:, :kept]
         logits = self.modal.decode(view, self.modal.codebook.codes[code])
         match self.config.objective.likelihood:
             case "bernoulli":
@@ -95,6 +103,8 @@ class Predictor:
 
     def _batch(self, image: Tensor | np.ndarray) -> Tensor:
         """The input as the network takes it, or a clear word on why it cannot be."""
+        if isinstance(image, np.ndarray):
+            image = np.array(image)  # torch would warn of memory that must not be written to
         x = torch.as_tensor(image)
         axes, c = (2 if self.config.model.backbone == "mlp" else 4), self.config.model.c_in
         if axes == 4 and c == 1 and x.ndim == 2:
@@ -127,17 +137,31 @@ def read_image(path: str | Path, channels: int) -> Tensor:
         )
     try:
         with Image.open(path) as file:
-            if file.width * file.height > LARGEST_IMAGE:
-                raise ValueError(
-                    f"{path} must have at most {LARGEST_IMAGE} pixels, "
-                    f"got {file.width} x {file.height}; crop or scale it"
-                )
-            image = np.asarray(file.convert("L" if channels == 1 else "RGB"))
+            size = file.size
+            image = _pixels(file, channels) if file.width * file.height <= LARGEST_IMAGE else None
     except FileNotFoundError:
         raise ValueError(f"there is no image file {path}") from None
-    except (OSError, SyntaxError, Image.DecompressionBombError, UnidentifiedImageError) as error:
+    except (
+        OSError,
+        SyntaxError,
+        ValueError,
+        NotImplementedError,
+        Image.DecompressionBombError,
+    ) as error:  # whatever Pillow makes of bytes that are no picture
         raise ValueError(
             f"{path} must be an image file that can be read, and it is not: {error}"
         ) from None
-    pixels = torch.from_numpy(image.astype(np.float32) / 255)
+    if image is None:
+        raise ValueError(
+            f"{path} must have at most {LARGEST_IMAGE} pixels, "
+            f"got {size[0]} x {size[1]}; crop or scale it"
+        )
+    pixels = torch.tensor(image, dtype=torch.float32) / 255
     return pixels[None] if channels == 1 else pixels.permute(2, 0, 1)
+
+
+def _pixels(file: Image.Image, channels: int) -> np.ndarray:
+    """The decoded picture as bytes."""
+    if file.mode.startswith("I;16"):  # 16 bits of grey: Pillow's conversion would cut off at 255
+        file = Image.fromarray((np.asarray(file) / 257).round().astype(np.uint8))
+    return np.asarray(file.convert("L" if channels == 1 else "RGB"))

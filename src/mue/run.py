@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from mue import distributed, figures
+from mue import checkpoint, distributed, figures
 from mue.checkpoint import (
     LOG,
     STATE,
+    UNFINISHED,
     RunError,
     load_config,
     load_state_,
@@ -29,7 +31,7 @@ from mue.checkpoint import (
     write_atomic,
 )
 from mue.config import Config
-from mue.data.build import build_source
+from mue.data.build import build_source, check_channels
 from mue.evaluate import Evaluation, evaluate
 from mue.predict import Device, Predictor, choose_device, find, load, read_image
 from mue.train import NonFiniteError, Record, Training, fit, measure
@@ -68,6 +70,7 @@ def train(
     device = choose_device(config.compute.device, distributed.local_rank())
     distributed.start_(device)
     try:
+        check_channels(config)
         _enter(folder, config, resume=resume)
         training = Training(config, device)
         if resume and (folder / STATE).exists():
@@ -89,7 +92,7 @@ def _enter(folder: Path, config: Config, *, resume: bool) -> None:
     """Take a folder for a run, or refuse it before anything is written."""
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{folder} must be a folder to write a run to, and it is a file")
-    occupied = folder.is_dir() and any(folder.iterdir())
+    occupied = folder.is_dir() and any(not p.name.startswith(UNFINISHED) for p in folder.iterdir())
     if occupied and not resume:
         raise RunError(
             f"{folder} must be empty or not exist yet, and it holds files; "
@@ -104,14 +107,18 @@ def _enter(folder: Path, config: Config, *, resume: bool) -> None:
                     f"{folder} holds a run with {name} = {value}, and {ours[name]} is asked for: "
                     "resume with the run's own configuration, or start in another folder"
                 )
-    elif distributed.rank() == 0:
-        save_config(folder, config, __version__)
+    if distributed.rank() == 0:
+        for leftover in folder.glob(f"{UNFINISHED}*"):
+            leftover.unlink()
+        if not occupied:
+            save_config(folder, config, __version__)
 
 
 def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, v in value.items():
-        flat |= _flat(v, f"{prefix}{key}.") if isinstance(v, dict) else {f"{prefix}{key}": v}
+        inner = cast("dict[str, Any]", v) if isinstance(v, dict) else None
+        flat |= {f"{prefix}{key}": v} if inner is None else _flat(inner, f"{prefix}{key}.")
     return flat
 
 
@@ -146,12 +153,15 @@ def _loop(
 
 def _last_good(folder: Path) -> str:
     if not (folder / STATE).exists():
-        return "there is no checkpoint before it; lower train.lr and start again"
-    return f"the last good checkpoint is {folder / STATE}; lower train.lr and start from there"
+        return "there is no checkpoint before it; start in another folder with a lower train.lr"
+    return (
+        f"the last good checkpoint is {folder / STATE}; "
+        "start in another folder with a lower train.lr"
+    )
 
 
 @contextlib.contextmanager
-def _interrupts() -> Iterator[list[int]]:
+def _interrupts() -> Generator[list[int]]:
     """A list that fills when SIGINT comes, so that a step is finished before the run stops."""
     asked: list[int] = []
 
@@ -172,14 +182,14 @@ def _interrupts() -> Iterator[list[int]]:
 
 
 @contextlib.contextmanager
-def _log(folder: Path) -> Iterator[Callable[[Record], None]]:
+def _log(folder: Path) -> Generator[Callable[[Record], None]]:
     """Append records to the log, and to TensorBoard where it is installed."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         board = None
     else:
-        board = SummaryWriter(folder / "tensorboard")
+        board = cast("Any", SummaryWriter(folder / "tensorboard"))
     with (folder / LOG).open("a", encoding="utf-8") as file:
 
         def write(record: Record) -> None:
@@ -216,6 +226,21 @@ def _trim_log(folder: Path, step: int) -> float:
         lines = "".join(json.dumps(dataclasses.asdict(r)) + "\n" for r in kept)
         write_atomic(folder / LOG, lines.encode())
     return kept[-1].seconds if kept else 0.0
+
+
+# --- export -------------------------------------------------------------------------------------
+
+
+def export(model: str | Path, out: str | Path, *, half: bool = True) -> Path:
+    """Put what inference needs, θ and its configuration, into a folder of its own.
+
+    In half precision a model is half as large; `evaluate` both to see whether the numbers hold.
+    """
+    folder, target = find(model), Path(out)
+    if target.exists() and any(target.iterdir()):
+        raise RunError(f"{target} must be empty or not exist yet, and it holds files")
+    checkpoint.export(folder, target, half=half)
+    return target
 
 
 # --- evaluate -----------------------------------------------------------------------------------
@@ -259,8 +284,8 @@ class Prediction:
         """Probabilities and codes, as `mue predict --json` prints them."""
         h = self.hypotheses
         answers = [
-            {"rank": i + 1, "prob": p, "code": c}
-            for i, (p, c) in enumerate(zip(h.prob[0].tolist(), h.code[0].tolist(), strict=True))
+            {"rank": i + 1, "prob": h.prob[0, i].item(), "code": int(h.code[0, i])}
+            for i in range(h.prob.shape[1])
         ]
         return {
             "image": str(self.image),
@@ -274,7 +299,7 @@ def predict(
     model: str | Path,
     images: Sequence[str | Path],
     *,
-    k: int = 8,
+    k: int | None = None,
     merge: bool = False,
     out: str | Path | None = None,
     device: Device = "auto",
@@ -297,6 +322,8 @@ def predict(
 
 
 def _write_predictions(found: list[Prediction], out: Path) -> None:
+    if out.exists() and any(out.iterdir()):
+        raise RunError(f"{out} must be empty or not exist yet, and it holds files")
     if len({p.image.stem for p in found}) < len(found):
         raise ValueError("`images` must have different names where answers are written to a folder")
     for prediction in found:
@@ -346,13 +373,13 @@ def _draw_examples(predictor: Predictor, name: str, target: Path) -> list[Path]:
         return [figures.save(drawing, target / "answers.png")]
     more = [i for i in range(64) if i not in first][: _EXAMPLES - len(first)]
     drawn: list[Path] = []
-    for k, rows in ((4, first), (6, [*first, *more])):
-        k = min(k, len(predictor.modal.codebook.codes))
+    for top, rows in ((4, first), (6, [*first, *more])):
+        k = min(top, len(predictor.modal.codebook.codes))
         h = _cpu(predictor.propose(case.x[rows], k))
         drawing = figures.draw_answers(
             case.x[rows].cpu(), h, f"{name}: top {k}", [case.group[i] for i in rows]
         )
-        drawn.append(figures.save(drawing, target / f"top-{k}.png"))
+        drawn.append(figures.save(drawing, target / f"top-{top}.png"))
     return drawn
 
 
@@ -373,10 +400,11 @@ def demo(
     inputs: int = 1000,
 ) -> dict[str, dict[str, Any]]:
     """Judge the bundled models on the guessing game, draw their answers, return their reports."""
-    folder, reports = Path(out), {}
+    folder = Path(out)
+    reports: dict[str, dict[str, Any]] = {}
     for model in DEMO:
         predictor = load(model, device="cpu")
-        tell = (lambda n, m=model: watch(m, n)) if watch else None
+        tell = functools.partial(watch, model) if watch else None
         judged = evaluate(predictor, inputs=inputs, seed=0, watch=tell)
         figure(model, out=folder / "figures" / model, evaluation=judged, device="cpu")
         reports[model] = report(model, judged)

@@ -71,9 +71,8 @@ class Training:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.train.seed)
             self.learner = build_learner(config)
-        if config.compute.channels_last:
-            self.learner.to(memory_format=torch.channels_last)
-        self.learner.to(device)
+        layout = torch.channels_last if config.compute.channels_last else torch.preserve_format
+        self.learner.to(device=device, memory_format=layout)  # pyright: ignore[reportCallIssue]
         self.step = 0
         weights = [p for p in self.learner.parameters() if p.requires_grad]
         self.optimizer = torch.optim.AdamW(
@@ -93,7 +92,9 @@ class Training:
     def average_(self) -> None:
         """Let the averaged weights follow: a mean over all steps at first, then over the last."""
         decay = min(self.config.train.average, self.step / (self.step + 10))
-        torch._foreach_lerp_(self.average, list(self.modal.parameters()), 1 - decay)
+        torch._foreach_lerp_(  # pyright: ignore[reportPrivateImportUsage]
+            self.average, list(self.modal.parameters()), 1 - decay
+        )
 
     def export(self) -> dict[str, Tensor]:
         """θ as it is evaluated and saved: averaged, where the configuration asks for it."""
@@ -200,14 +201,19 @@ def start_(training: Training, source: Source) -> None:
 def _forward(training: Training) -> Callable[[Tensor, Tensor, Weights], tuple[Trace, Terms]]:
     """From a batch to the terms, with the precision, layout and fusion that were asked for."""
     compute, device = training.config.compute, training.device
-    likelihood, deviation = (training.config.objective.likelihood, training.config.objective.deviation)
+    likelihood, deviation = (
+        training.config.objective.likelihood,
+        training.config.objective.deviation,
+    )
     module: nn.Module = training.learner
     if distributed.world() > 1:
         module = DistributedDataParallel(module)
     graphs = compute.compile and device.type == "cuda" and distributed.world() == 1
-    call = torch.compile(module, mode="reduce-overhead" if graphs else None) if (
-        compute.compile
-    ) else module
+    call = (
+        torch.compile(module, mode="reduce-overhead" if graphs else None)
+        if (compute.compile)
+        else module
+    )
 
     def run(x: Tensor, y: Tensor, weights: Weights) -> tuple[Trace, Terms]:
         if compute.channels_last and x.ndim == 4:

@@ -239,4 +239,5 @@ class Hypotheses:
         >>> h.entropy()
         tensor([0.6931])
         """
-        return torch.special.entr(torch.cat([self.prob, self.rest[:, None]], dim=1)).sum(dim=1)
+        p = torch.cat([self.prob, self.rest[:, None]], dim=1)
+        return -torch.xlogy(p, p).sum(dim=1)

@@ -78,11 +78,11 @@ def test_normal_numbers_have_the_moments_of_the_normal_distribution():
 
 
 def test_items_are_chosen_where_a_number_falls():
-    q = torch.tensor([0.25, 0.0, 0.5, 0.25])
-    u = torch.tensor([0.0, 0.249, 0.25, 0.749, 0.75, 0.999])
-    assert choose(u, q.expand(6, 4)).tolist() == [0, 0, 2, 2, 3, 3]
+    q = torch.tensor([[0.25, 0.0, 0.5, 0.25], [0.0, 1.0, 0.0, 0.0]])
+    u = torch.tensor([[0.0, 0.249, 0.25, 0.749, 0.75, 0.999]])
+    assert choose(u.expand(2, 6), q).tolist() == [[0, 0, 2, 2, 3, 3], [1, 1, 1, 1, 1, 1]]
 
 
 def test_rounding_in_the_weights_never_chooses_beyond_the_last():
     q = torch.tensor([[0.1, 0.1, 0.1, 0.69]])  # sums to less than 1
-    assert choose(torch.tensor([0.9999]), q).tolist() == [3]
+    assert choose(torch.tensor([[0.9999]]), q).tolist() == [[3]]

@@ -113,3 +113,19 @@ def test_half_size_digits_are_the_mean_of_four_pixels(game):
     half = game.pair(torch.arange(5))
     torch.testing.assert_close(half.x, F.avg_pool2d(whole.x, 2))
     torch.testing.assert_close(half.y[:, 0], F.avg_pool2d(whole.y[:, 0], 2))
+
+
+def test_several_answers_to_a_round_are_drawn_apart_from_one_another(game):
+    """Each is held as often as ever, and two agree as often as independent draws do."""
+    index = torch.arange(2000)
+    several = GuessingGame("test", seed=5, digit=14, answers=3).pair(index)
+    assert torch.equal(several.x, game.pair(index).x)
+    assert torch.equal(several.y[:, :1], game.pair(index).y)
+    case = game.case(index)
+    match = (case.ys[:, None] == several.y[:, :, None]).flatten(3).all(dim=3)  # b r m
+    assert (match.sum(dim=2) == 1).all()
+    held, two = match.int().argmax(dim=2), case.q.square().sum(dim=1)
+    for i, j in ((0, 1), (0, 2), (1, 2)):
+        agree = (held[:, i] == held[:, j]).float()
+        error = (two * (1 - two)).mean().sqrt() / len(index) ** 0.5
+        assert abs(agree.mean() - two.mean()) < 4 * error

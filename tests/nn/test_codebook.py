@@ -104,13 +104,20 @@ def test_a_code_that_nobody_uses_stays_for_ever_and_then_follows():
     torch.testing.assert_close(codes[1], e[0])
 
 
-def test_idle_codes_are_revived_where_they_are_told():
+def test_the_idlest_code_moves_onto_the_encoding_farthest_from_its_code():
     codes, usage = torch.tensor([[0.0], [1.0], [2.0]]), Usage(3)
     usage.count.copy_(torch.tensor([0.5, 0.1, 0.01]))
-    e = torch.tensor([[7.0], [8.0]])
-    usage.revive_(codes, e, torch.tensor([0, 1, 0]), below=0.2)
-    assert codes.tolist() == [[0], [8], [7]]
-    assert usage.count.tolist() == [0.5, 1, 1]  # the count starts anew with the code
+    usage.revive_(codes, torch.tensor([[7.0], [9.0], [8.0]]), torch.tensor([3.0, 5.0, 4.0]))
+    assert codes.tolist() == [[0], [1], [9]]
+    assert usage.count.tolist() == pytest.approx([0.5, 0.1, 1])  # it starts anew with the code
+
+
+def test_reviving_again_takes_the_next_idlest_code():
+    codes, usage = torch.zeros(3, 1), Usage(3)
+    usage.count.copy_(torch.tensor([0.3, 0.2, 0.1]))
+    for place in (5.0, 6.0, 7.0):
+        usage.revive_(codes, torch.tensor([[place]]), torch.tensor([1.0]))
+    assert codes.tolist() == [[7], [6], [5]]
 
 
 @pytest.mark.parametrize("decay", [-0.1, 1.0, 1.5])

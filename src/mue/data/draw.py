@@ -48,10 +48,10 @@ def normal(
     return (-2 * (1 - u).log()).sqrt() * (2 * torch.pi * v).cos()
 
 
-def choose(u: Float[Tensor, " b"], q: Float[Tensor, "b m"]) -> Int[Tensor, " b"]:
+def choose(u: Float[Tensor, "b r"], q: Float[Tensor, "b m"]) -> Int[Tensor, "b r"]:
     """The item of each row of `q` that a uniform number falls on: item j has probability q_j.
 
-    >>> choose(torch.tensor([0.05, 0.95]), torch.tensor([[0.1, 0.9], [0.1, 0.9]]))
-    tensor([0, 1])
+    >>> choose(torch.tensor([[0.05, 0.95]]), torch.tensor([[0.1, 0.9]]))
+    tensor([[0, 1]])
     """
-    return (u[:, None] >= q.cumsum(dim=1)[:, :-1]).sum(dim=1)
+    return (u[:, :, None] >= q.cumsum(dim=1)[:, None, :-1]).sum(dim=2)

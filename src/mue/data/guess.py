@@ -27,10 +27,17 @@ class GuessingGame:
     """
 
     def __init__(
-        self, split: Split, *, seed: int = 0, digit: int = 28, device: torch.device | None = None
+        self,
+        split: Split,
+        *,
+        seed: int = 0,
+        digit: int = 28,
+        answers: int = 1,
+        device: torch.device | None = None,
     ) -> None:
         self.device = torch.device("cpu") if device is None else device
         self.seed = seed
+        self.answers = answers
         pool = digits(split)
         image = pool.image.to(self.device).float() / 255
         self._image = F.avg_pool2d(image, 28 // digit) if digit != 28 else image
@@ -41,11 +48,11 @@ class GuessingGame:
         self._prob = torch.tensor(prob, device=self.device)
 
     def pair(self, index: Int[Tensor, " b"]) -> Pair:
-        """Rounds, each with the digit that is held."""
+        """Rounds, each with the digit that is held, or with several draws of it."""
         u, category, tiles = self._deal(index)
-        held = choose(u[:, 5], self._prob[category])
-        only = F.one_hot(held, 4).to(tiles)[:, :, None, None]
-        return Pair(_side_by_side(tiles)[:, None], _side_by_side(tiles * only)[:, None, None])
+        held = choose(u[:, 5:], self._prob[category])
+        only = F.one_hot(held, 4).to(tiles)[:, :, :, None, None]
+        return Pair(_side_by_side(tiles)[:, None], _side_by_side(tiles[:, None] * only)[:, :, None])
 
     def case(self, index: Int[Tensor, " b"]) -> Case:
         """Rounds, each with its four possible answers and their probabilities."""
@@ -54,7 +61,7 @@ class GuessingGame:
         names = tuple(CATEGORIES)
         return Case(
             x=_side_by_side(tiles)[:, None],
-            ys=_side_by_side(alone.flatten(0, 1)).unflatten(0, (-1, 4))[:, :, None],
+            ys=_side_by_side(alone)[:, :, None],
             q=self._prob[category],
             id=tuple(f"round-{i}" for i in index.tolist()),
             group=tuple(names[c] for c in category.tolist()),
@@ -62,7 +69,7 @@ class GuessingGame:
 
     def _deal(self, index: Int[Tensor, " b"]) -> tuple[Tensor, Tensor, Tensor]:
         """The random numbers, the category and the four digits of each round."""
-        u = uniform(self.seed, index.to(self.device), 6)
+        u = uniform(self.seed, index.to(self.device), 5 + self.answers)
         category = (u[:, 0] * len(CATEGORIES)).long()
         label = self._shown[category]
         count = self._count[label]
@@ -71,5 +78,5 @@ class GuessingGame:
 
 
 def _side_by_side(tiles: Tensor) -> Tensor:
-    """b 4 h w -> b h 4w."""
-    return tiles.transpose(1, 2).flatten(2)
+    """Tiles in a row: (..., 4, h, w) to (..., h, 4w)."""
+    return tiles.transpose(-3, -2).flatten(-2)

@@ -27,7 +27,7 @@ class Bars:
     def pair(self, index: Int[Tensor, " b"]) -> Pair:
         """Pictures, each with the bar that was chosen."""
         u, kind, bars = self._make(index)
-        chosen = choose(u[:, 3], self._prob[kind])
+        chosen = choose(u[:, 3:], self._prob[kind])[:, 0]
         y = bars[torch.arange(len(bars), device=self.device), chosen]
         return Pair(self._light(kind, bars), y[:, None, None])
 

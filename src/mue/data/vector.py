@@ -35,7 +35,7 @@ class Turns:
     def pair(self, index: Int[Tensor, " b"]) -> Pair:
         """Points, each with a turned one."""
         u, kind, x = self._make(index)
-        turn = self._turn[choose(u[:, 2], self._prob[kind])]
+        turn = self._turn[choose(u[:, 2:], self._prob[kind])[:, 0]]
         noise = NOISE * normal(self.seed, index.to(self.device), 2, stream=1)
         return Pair(x, (torch.einsum("bij,bj->bi", turn, x) + noise)[:, None])
 

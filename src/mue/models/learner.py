@@ -51,8 +51,10 @@ class VqLearner(nn.Module):
             quantized.distance.view(b, r),
         )
 
-    def settle_(self, trace: VqTrace) -> None:
+    def settle_(self, trace: Trace) -> None:
         """Move the codes towards the encodings assigned to them."""
+        if not isinstance(trace, VqTrace):
+            raise TypeError(f"`trace` must be this learner's own, a VqTrace, got {type(trace)}")
         self.posterior.usage.update_(
             self.modal.codebook.codes.data,
             trace.encoding.detach().flatten(0, 1),
@@ -93,5 +95,5 @@ class ExactLearner(nn.Module):
         view = self.modal(x)
         return ExactTrace(view.log_prior, self.modal.decode(view, self.modal.all_codes(view)))
 
-    def settle_(self, trace: ExactTrace) -> None:
+    def settle_(self, trace: Trace) -> None:
         """Nothing is left to do: the codes learn by gradient."""

@@ -11,7 +11,7 @@ Norm = Literal["none", "group"]
 
 
 def normalization(kind: Norm, channels: int) -> nn.Module:
-    """A normalization layer for `channels` channels: groups of 8, or of all where 8 does not fit."""
+    """A normalization layer: groups of 8 channels, or of all where 8 does not fit."""
     if kind == "none":
         return nn.Identity()
     return nn.GroupNorm(channels // 8 if channels % 8 == 0 else 1, channels)

@@ -39,9 +39,7 @@ class MLPDecoder(nn.Module):
             layers(c_in + code_width, widths), nn.Linear(([c_in + code_width, *widths])[-1], c_out)
         )
 
-    def forward(
-        self, features: Features, codes: Float[Tensor, "b k d"]
-    ) -> Float[Tensor, "b k c"]:
+    def forward(self, features: Features, codes: Float[Tensor, "b k d"]) -> Float[Tensor, "b k c"]:
         """The answer to each code."""
         h = features.levels[-1][:, None].expand(-1, codes.shape[1], -1)
         return self.layers(torch.cat([h, codes.to(h.dtype)], dim=2))

@@ -1,6 +1,7 @@
 """The paper's residual U-Net, with the code entering at a chosen level of the decoder."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from jaxtyping import Float
@@ -25,9 +26,7 @@ class UNetEncoder(nn.Module):
         super().__init__()
         widths = [c_in, *levels, *tail]
         self.depth = len(levels)
-        self.blocks = nn.ModuleList(
-            ResidualBlock(a, b, norm=norm) for a, b in zip(widths, widths[1:], strict=False)
-        )
+        self.blocks = nn.ModuleList(ResidualBlock(a, b, norm=norm) for a, b in pairwise(widths))
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Features:
         """Look at a batch of images."""
@@ -118,9 +117,7 @@ class UNetDecoder(nn.Module):
                 entering = self.join.channels
             last = i == stages and not late
             inner = widths[-1] if last else None
-            self.stages.append(
-                ResidualBlock(entering, out, inner=inner, norm=norm, linear=last)
-            )
+            self.stages.append(ResidualBlock(entering, out, inner=inner, norm=norm, linear=last))
             below = out
         if late:
             self.join = join(below, code_width)

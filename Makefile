@@ -1,0 +1,32 @@
+# `make demo` and `make test` do everything on a fresh machine: the virtual environment, the
+# installation with exact versions, the job. A second call starts at once.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test check format results clean
+
+demo: .venv/installed
+	$(BIN)/mue demo
+
+test: .venv/installed
+	$(BIN)/python -m pytest
+
+check: .venv/installed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+
+format: .venv/installed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv .pytest_cache .ruff_cache
+
+results: .venv/installed
+	$(BIN)/python benchmarks/results.py

@@ -1,0 +1,132 @@
+"""Measure what README.md and docs/results.md report, and write it there.
+
+    make results
+
+Bundled models are evaluated. Models that train on a CPU in minutes are trained first, into
+`runs/results`; delete that folder to train them anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import mue
+from mue import run
+from mue.checkpoint import commit, load_config
+
+ROOT = Path(__file__).parents[1]
+GPU = "--compute.bfloat16 --compute.compile"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A model that is reported, and the command that trains it."""
+
+    name: str
+    model: str | Path
+    command: str
+    seconds: float | None = None
+
+
+def trained(preset: str, seed: int) -> Row:
+    """A preset trained here, or found trained."""
+    folder = ROOT / "runs" / "results" / f"{preset}-{seed}"
+    if not (folder / "figures" / "history.png").exists():
+        config = mue.preset(preset)
+        mue.train(replace(config, train=replace(config.train, seed=seed)), folder, resume=True)
+    seconds = run.read_log(folder)[-1].seconds
+    command = f"mue train {preset} --seed {seed} --out runs/{preset}-{seed}"
+    return Row(f"`{preset}`, seed {seed}", folder, command, seconds)
+
+
+def measure(row: Row) -> dict[str, Any]:
+    """Its report on 1,000 test inputs, seed 0."""
+    predictor = mue.load(row.model, device="cpu")
+    return run.report(row.model, mue.evaluate(predictor, inputs=1000, seed=0))
+
+
+def table(rows: list[Row], reports: list[dict[str, Any]]) -> str:
+    """The results as Markdown."""
+    lines = [
+        "| model | method | mode_tv mean | 95th percentile | mode_mae mean | codes in use |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    for row, content in zip(rows, reports, strict=True):
+        tv, mae = content["mode_tv"], content["mode_mae"]
+        lines.append(
+            f"| {row.name} | `{content['method']}` | {tv['mean']:.4f} | {tv['p95']:.4f} "
+            f"| {mae['mean']:.4f} | {content['codes_in_use']} |"
+        )
+    return "\n".join(lines)
+
+
+def details(row: Row, content: dict[str, Any]) -> str:
+    """One model: its command, what it was made with, and its probabilities."""
+    made = content["trained_with"]
+    seed = load_config(run.find(row.model)).train.seed
+    took = f", {row.seconds:.0f} s of training on this machine" if row.seconds else ""
+    lines = [
+        f"## {row.name}",
+        "",
+        f"    {row.command}",
+        "",
+        f"Seed {seed}, version {made['version']}, commit {made['commit']}{took}.",
+        "",
+        "| category | mode | true | predicted | deviation over inputs |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    lines += [
+        f"| {r['group']} | {r['mode']} | {r['true']:.3f} | {r['predicted']:.3f} "
+        f"| {r['deviation']:.3f} |"
+        for r in content["table"]
+    ]
+    return "\n".join(lines)
+
+
+def insert(path: Path, text: str) -> None:
+    """Replace what stands between the two marks of a file."""
+    begin, end = "<!-- results: begin -->", "<!-- results: end -->"
+    before, rest = path.read_text().split(begin)
+    _, after = rest.split(end)
+    path.write_text(f"{before}{begin}\n{text}\n{end}{after}")
+
+
+def main() -> None:
+    """Measure, draw, write."""
+    torch.set_num_threads(os.cpu_count() or 1)
+    rows = [
+        Row("`guess` (bundled)", "guess", f"mue train guess --out runs/guess {GPU}"),
+        Row(
+            "`guess-exact` (bundled)",
+            "guess-exact",
+            f"mue train guess-exact --out runs/guess-exact {GPU}",
+        ),
+        *(trained("guess-quick", seed) for seed in (0, 1, 2)),
+        trained("vector", 0),
+    ]
+    reports = [measure(row) for row in rows]
+    (ROOT / "runs" / "results" / "report.json").write_text(json.dumps(reports, indent=2))
+    stamp = (
+        f"Measured by `make results` at commit {commit()} with torch {torch.__version__} on a "
+        f"{os.cpu_count()}-core {platform.machine()} CPU: 1,000 test inputs, seed 0, 16 answers each."
+    )
+    summary = f"{table(rows, reports)}\n\n{stamp}"
+    insert(ROOT / "README.md", summary)
+    insert(ROOT / "docs" / "results.md", "\n\n".join([summary, *map(details, rows, reports)]))
+    for model in run.DEMO:
+        mue.figure(model, out=ROOT / "docs" / "figures" / model, device="cpu")
+    for name, row in (("guess-quick", rows[2]), ("vector", rows[-1])):
+        drawn = mue.figure(row.model, out=ROOT / "docs" / "figures" / name, device="cpu")
+        print(*drawn, sep="\n")
+    print(summary)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""End to end: from nothing to probabilities that are known."""
+
+from collections import defaultdict
+from statistics import mean
+
+import pytest
+
+import mue
+from mue.data import toy, vector
+
+
+@pytest.mark.parametrize(
+    ("preset", "method", "kinds", "within"),
+    [
+        ("toy", "exact", toy.KINDS, 0.05),
+        ("toy-vq", "vq", toy.KINDS, 0.05),
+        ("vector", "exact", vector.KINDS, 0.03),
+    ],
+)
+def test_a_preset_recovers_the_probabilities_of_its_data(tmp_path, preset, method, kinds, within):
+    config = mue.preset(preset)
+    assert config.method == method
+    judged = mue.evaluate(mue.load(mue.train(config, tmp_path / "run"), device="cpu"), inputs=500)
+    found = defaultdict(list)
+    for group, predicted in zip(judged.group, judged.predicted.tolist(), strict=True):
+        found[group].append(predicted)
+    assert set(found) == set(kinds)
+    for group, true in kinds.items():
+        predicted = [mean(p) for p in zip(*found[group], strict=True)]
+        assert predicted == pytest.approx(true, abs=within), group

@@ -1,0 +1,158 @@
+import itertools
+
+import pytest
+import torch
+
+from mue.data.toy import Bars
+from mue.models.learner import VqLearner
+from mue.train import NonFiniteError, Training, fit, measure, start_
+from mue.types import Case, Pair
+
+CPU = torch.device("cpu")
+
+
+class Broken(Bars):
+    """Bars whose items from a certain number on are not numbers."""
+
+    def __init__(self, first: int, *, seed: int = 0) -> None:
+        super().__init__(seed=seed)
+        self.first = first
+
+    def pair(self, index) -> Pair:
+        pair = super().pair(index)
+        pair.x[index >= self.first] = float("nan")
+        return pair
+
+    def case(self, index) -> Case:
+        raise NotImplementedError
+
+
+# --- determinism ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["vq", "exact"])
+def test_the_same_configuration_gives_the_same_weights_whatever_happened_before(tiny, method):
+    def weights(seed: int):
+        training = Training(tiny(method, steps=4, seed=seed), CPU)
+        list(fit(training, Bars(seed=seed)))
+        return training.export()
+
+    first = weights(0)
+    torch.manual_seed(123)
+    second, other = weights(0), weights(1)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert not any(torch.equal(first[name], other[name]) for name in first if "weight" in name)
+
+
+def test_building_networks_leaves_the_callers_random_numbers_alone(tiny):
+    before = torch.get_rng_state()
+    Training(tiny(), CPU)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+# --- averaged weights -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["vq", "exact"])
+def test_the_exported_weights_are_the_average_of_those_of_each_step(tiny, method):
+    """Against the definition, in double precision: the past counts min(average, s / (s + 10))."""
+    config = tiny(method, steps=30, average=0.6)
+    training, fresh = Training(config, CPU), Training(config, CPU)
+    start_(fresh, Bars())
+    average = {name: p.detach().double() for name, p in fresh.modal.named_parameters()}
+    for step in fit(training, Bars()):
+        past = min(0.6, step.number / (step.number + 10))
+        for name, p in training.modal.named_parameters():
+            average[name] = past * average[name] + (1 - past) * p.detach().double()
+    last = dict(training.modal.named_parameters())
+    for name, value in training.export().items():
+        torch.testing.assert_close(value.double(), average[name], rtol=1e-4, atol=1e-5)
+        assert not torch.equal(value, last[name])
+
+
+@pytest.mark.parametrize("method", ["vq", "exact"])
+def test_without_averaging_the_last_weights_are_exported(tiny, method):
+    training = Training(tiny(method, steps=3, average=0.0), CPU)
+    list(fit(training, Bars()))
+    export = training.export()
+    for name, p in training.modal.named_parameters():
+        assert torch.equal(export[name], p), name
+
+
+# --- losses that are no numbers -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["vq", "exact"])
+def test_a_loss_that_is_not_finite_stops_with_its_step_and_term(tiny, method):
+    steps = fit(Training(tiny(method, batch=256), CPU), Broken(first=3 * 256))
+    for number in (1, 2, 3):
+        assert measure(next(steps), 0.0).step == number
+    words = r"the loss is not finite at step 4, .*: its term 'prior' is nan"
+    with pytest.raises(NonFiniteError, match=words):
+        measure(next(steps), 0.0)
+
+
+def test_the_term_that_is_not_finite_is_the_one_named(tiny):
+    """The commitment alone overflows: encodings of 1e30 are 1e60 from their codes, squared."""
+    training = Training(tiny("vq"), CPU)
+    assert isinstance(training.learner, VqLearner)
+    training.step = 1  # past the start, which would put the codes onto the encodings
+    training.learner.posterior.project.weight.data *= 1e30
+    with pytest.raises(NonFiniteError, match=r"at step 2, .* its term 'commitment' is"):
+        measure(next(fit(training, Bars())), 0.0)
+
+
+def test_a_step_that_was_not_finite_is_noticed_later(tiny):
+    """Looking only now and then misses nothing, and a bad step is not forgotten."""
+    steps = fit(Training(tiny("exact", steps=5), CPU), Broken(first=8))
+    *_, last = steps
+    with pytest.raises(NonFiniteError, match="not finite at step 5, or was not shortly before"):
+        measure(last, 0.0)
+
+
+def test_a_learning_rate_that_is_far_too_high_is_noticed(tiny):
+    steps = fit(Training(tiny("exact", steps=50, lr=1e30), CPU), Bars())
+    with pytest.raises(NonFiniteError, match="the loss is not finite at step"):
+        list(map(measure, steps, itertools.repeat(0.0)))
+
+
+# --- revival --------------------------------------------------------------------------------------
+
+
+def revived(config, monkeypatch) -> list[int]:
+    """The steps after which a code was revived."""
+    training, found = Training(config, CPU), []
+    monkeypatch.setattr(VqLearner, "revive_", lambda *_: found.append(training.step + 1))
+    list(fit(training, Bars()))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("every", "until", "steps"),
+    [
+        (0, 1.0, []),
+        (3, 1.0, [3, 6, 9, 12]),
+        (3, 0.5, [3, 6]),
+        (4, 0.5, [4]),
+        (3, 0.0, []),
+        (1, 0.25, [1, 2, 3]),
+    ],
+)
+def test_codes_are_revived_when_it_is_due(tiny, monkeypatch, every, until, steps):
+    config = tiny("vq", codebook={"revive_every": every, "revive_until": until}, steps=12)
+    assert revived(config, monkeypatch) == steps
+
+
+def test_a_revived_code_is_an_encoding_of_the_batch_just_seen(tiny):
+    config = tiny("vq", codebook={"revive_every": 2, "revive_until": 1.0}, steps=2)
+    training = Training(config, CPU)
+    steps = fit(training, Bars())
+    next(steps)
+    assert isinstance(training.learner, VqLearner)
+    training.learner.posterior.usage.count[4] = -1.0  # far less used than any other
+    pair = Bars().pair(torch.arange(8, 16))
+    encoding = training.learner(pair.x, pair.y).encoding.detach()[:, 0]
+    next(steps)
+    gap = (encoding - training.modal.codebook.codes[4]).abs().amax(dim=1)
+    assert gap.min() < 1e-6
+    assert training.learner.posterior.usage.count[4] == 1
