@@ -11,14 +11,14 @@ from __future__ import annotations
 import json
 import os
 import platform
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import mue
-from mue import run
+from mue import cli, run
 from mue.checkpoint import commit, load_config
 
 ROOT = Path(__file__).parents[1]
@@ -35,15 +35,16 @@ class Row:
     seconds: float | None = None
 
 
-def trained(preset: str, seed: int) -> Row:
-    """A preset trained here, or found trained."""
-    folder = ROOT / "runs" / "results" / f"{preset}-{seed}"
+def trained(preset: str, seed: int, *options: str) -> Row:
+    """A preset trained here by the command line, or found trained."""
+    name = "-".join([preset, str(seed), *(o.strip("-") for o in options)])
+    folder = ROOT / "runs" / "results" / name
+    words = ["train", preset, "--seed", str(seed), *options]
     if not (folder / "figures" / "history.png").exists():
-        config = mue.preset(preset)
-        mue.train(replace(config, train=replace(config.train, seed=seed)), folder, resume=True)
+        cli.main([*words, "--out", str(folder), "--resume"])
     seconds = run.read_log(folder)[-1].seconds
-    command = f"mue train {preset} --seed {seed} --out runs/{preset}-{seed}"
-    return Row(f"`{preset}`, seed {seed}", folder, command, seconds)
+    label = f"`{' '.join([preset, *options])}`, seed {seed}"
+    return Row(label, folder, f"mue {' '.join(words)} --out runs/{preset}-{seed}", seconds)
 
 
 def measure(row: Row) -> dict[str, Any]:
@@ -109,13 +110,15 @@ def main() -> None:
             f"mue train guess-exact --out runs/guess-exact {GPU}",
         ),
         *(trained("guess-quick", seed) for seed in (0, 1, 2)),
+        trained("guess-quick", 0, "--data.answers", "1"),
+        trained("guess-quick", 0, "--objective.balance-until", "0", "--objective.temperature", "1"),
         trained("vector", 0),
     ]
     reports = [measure(row) for row in rows]
     (ROOT / "runs" / "results" / "report.json").write_text(json.dumps(reports, indent=2))
     stamp = (
         f"Measured by `make results` at commit {commit()} with torch {torch.__version__} on a "
-        f"{os.cpu_count()}-core {platform.machine()} CPU: 1,000 test inputs, seed 0, 16 answers each."
+        f"{os.cpu_count()}-core {platform.machine()} CPU: 1,000 test inputs, seed 0, 16 answers."
     )
     summary = f"{table(rows, reports)}\n\n{stamp}"
     insert(ROOT / "README.md", summary)

@@ -57,7 +57,7 @@ def test_answers_stand_below_their_input_with_their_probability(hypotheses, tmp_
             shown = axes[j + 1, i]
             np.testing.assert_allclose(shown.images[0].get_array(), hypotheses.y[i, j, 0])
             assert shown.images[0].get_clim() == (0, 1)  # grey means the same everywhere
-            assert [t.get_text() for t in shown.texts] == [f"{hypotheses.prob[i, j]:.3f}"]
+            assert shown.get_title(loc="left") == f"{hypotheses.prob[i, j]:.3f}"
     words = texts(figure)
     assert {"the title", "left", "right", "rest 0.125", "rest 0.000"} <= set(words)
     assert picture(figure, tmp_path / "answers.png").std() > 10

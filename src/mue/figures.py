@@ -60,9 +60,9 @@ def draw_probabilities(evaluation: Evaluation, title: str) -> Figure:
             p, q = evaluation.predicted[member].numpy(), evaluation.true[member][0].numpy()
             for m in range(modes):
                 at = m + 1 + spread.uniform(-0.22, 0.22, len(p))
-                ax.scatter(at, p[:, m], s=4, color=_DOT, alpha=0.25, linewidths=0, zorder=2)
-                ax.hlines(q[m], m + 0.62, m + 1.38, color=_TRUE, linewidth=1.4, zorder=3)
-            ax.plot(range(1, modes + 1), p.mean(axis=0), "^", color=_INK, markersize=4.5, zorder=4)
+                ax.scatter(at, p[:, m], s=4, color=_DOT, alpha=0.4, linewidths=0, zorder=2)
+                ax.hlines(q[m], m + 0.6, m + 1.4, color=_TRUE, linewidth=1.2, zorder=1)
+            ax.plot(range(1, modes + 1), p.mean(axis=0), "^", color=_INK, markersize=4, zorder=4)
             ax.set_title(name, fontsize=10)
             ax.set_xticks(range(1, modes + 1))
             ax.set_xlabel("mode")
@@ -94,7 +94,7 @@ def draw_answers(
     cell = 1.9 if width > 1.5 * height else 1.2
     with mpl.rc_context({"font.size": 8}):
         figure = Figure(
-            figsize=(cell * b + 0.3, (k + 1) * (cell * height / width + 0.1) + 0.9),
+            figsize=(cell * b + 0.3, (k + 1) * (cell * height / width + 0.2) + 0.8),
             layout="constrained",
         )
         axes = np.asarray(figure.subplots(k + 1, b, squeeze=False))
@@ -174,7 +174,4 @@ def _show(ax: Axes, image: Float[Tensor, "c h w"], note: str | None) -> None:
     ax.set_xticks([])
     ax.set_yticks([])
     if note is not None:
-        ax.text(
-            0.02, 0.95, note, transform=ax.transAxes, va="top", fontsize=7, color="white",
-            bbox={"facecolor": "black", "alpha": 0.6, "pad": 1.2, "edgecolor": "none"},
-        )  # fmt: skip
+        ax.set_title(note, loc="left", fontsize=7, pad=2, color=_INK)
