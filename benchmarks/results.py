@@ -111,7 +111,6 @@ def main() -> None:
         ),
         *(trained("guess-quick", seed) for seed in (0, 1, 2)),
         trained("guess-quick", 0, "--data.answers", "1"),
-        trained("guess-quick", 0, "--objective.balance-until", "0", "--objective.temperature", "1"),
         trained("vector", 0),
     ]
     reports = [measure(row) for row in rows]

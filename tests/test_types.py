@@ -156,3 +156,12 @@ def test_draws_are_the_generators():
 def test_drawing_nothing_is_refused():
     with pytest.raises(ValueError, match="`n`, the number of draws, must be at least 1, got 0"):
         ranking([1.0]).draw(0)
+
+
+def test_vectors_are_merged_by_a_distance_of_their_own():
+    y = torch.tensor([[[0.0, 0.0], [1.0, 0.0], [0.1, 0.0]]])
+    h = Hypotheses(y, torch.tensor([[0.5, 0.3, 0.2]]), torch.tensor([[4, 5, 6]]))
+    merged = h.merge(torch.cdist, below=0.5)
+    torch.testing.assert_close(merged.prob, torch.tensor([[0.7, 0.3]]))
+    with pytest.raises(ValueError, match=r"IoU distance is between images.*torch\.cdist"):
+        h.merge()

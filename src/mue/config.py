@@ -326,13 +326,13 @@ def guess_exact(schedule: Schedule = "short") -> Config:
 def guess_quick(schedule: Schedule = "short") -> Config:
     """The guessing game for a laptop: half-size digits, a small network, under three minutes.
 
-    Each round is played eight times: with `exact` more answers to an input cost next to nothing,
+    Each round is played sixteen times: with `exact` more answers to an input cost next to nothing,
     and the prior sees more of their distribution in a step.
     """
     del schedule  # the paper has no such run
     return Config(
         method="exact",
-        data=DataConfig(digit=14, answers=8),
+        data=DataConfig(digit=14, answers=16),
         model=ModelConfig(
             levels=(8, 16, 32),
             tail=(64, 64),
@@ -346,7 +346,13 @@ def guess_quick(schedule: Schedule = "short") -> Config:
             reconstruction=0.05, temperature=5.0, balance_until=0.12, prior_from=0.05
         ),
         train=TrainConfig(
-            steps=1000, batch=64, lr=4e-3, schedule="cosine", clip=1.0, average=0.99, save_every=200
+            steps=1000,
+            batch=64,
+            lr=3e-3,
+            schedule="cosine",
+            clip=1.0,
+            average=0.995,
+            save_every=200,
         ),
     )
 
@@ -407,7 +413,7 @@ def vector(schedule: Schedule = "short") -> Config:
         model=ModelConfig(
             backbone="mlp", c_in=2, c_out=2, levels=(64, 64), tail=(), widths=(64, 64)
         ),
-        codebook=CodebookConfig(size=8, width=8, spread=1.5),
+        codebook=CodebookConfig(size=6, width=8, spread=1.5),
         objective=ObjectiveConfig(
             likelihood="normal",
             deviation=0.1,
@@ -417,7 +423,13 @@ def vector(schedule: Schedule = "short") -> Config:
             prior_from=0.1,
         ),
         train=TrainConfig(
-            steps=3000, batch=256, lr=3e-3, schedule="cosine", average=0.998, save_every=500
+            steps=2000,
+            batch=256,
+            lr=3e-3,
+            schedule="cosine",
+            clip=1.0,
+            average=0.998,
+            save_every=500,
         ),
     )
 

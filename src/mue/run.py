@@ -32,6 +32,7 @@ from mue.checkpoint import (
 )
 from mue.config import Config
 from mue.data.build import build_source, check_channels
+from mue.data.source import Source
 from mue.evaluate import Evaluation, evaluate
 from mue.predict import Device, Predictor, choose_device, find, load, read_image
 from mue.train import NonFiniteError, Record, Training, fit, measure
@@ -81,7 +82,7 @@ def train(
         _loop(training, source, folder, past, watch)
     finally:
         distributed.stop_()
-    if distributed.rank() == 0:
+    if distributed.global_rank() == 0:
         title = f"{config.method} on {config.data.name}, seed {config.train.seed}"
         history = figures.draw_history(read_log(folder), title)
         figures.save(history, folder / "figures" / "history.png")
@@ -124,7 +125,7 @@ def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _loop(
     training: Training,
-    source: Any,
+    source: Source,
     folder: Path,
     past: float,
     watch: Callable[[Record], None] | None,

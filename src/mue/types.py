@@ -20,8 +20,13 @@ Distance = Callable[[Tensor, Tensor], Tensor]
 """Distance of every pair of answers: (b m *y), (b n *y) -> (b m n)."""
 
 
-def mask_distance(a: Float[Tensor, "b m c h w"], b: Float[Tensor, "b n c h w"]) -> Tensor:
+def mask_distance(a: Float[Tensor, "b m *y"], b: Float[Tensor, "b n *y"]) -> Float[Tensor, "b m n"]:
     """1 - IoU of every pair of probability maps, each cut at one half."""
+    if a.ndim != 5:
+        raise ValueError(
+            "the IoU distance is between images, b k c h w, and these answers have "
+            f"{a.ndim} axes; pass another `distance`, such as torch.cdist for vectors"
+        )
     return iou_distance(a > 0.5, b > 0.5)
 
 

@@ -18,7 +18,7 @@ NOISE = 0.05
 
 
 class Turns:
-    """x is a point of the plane at one of three radii; y is x turned about the origin.
+    """x is a point within 45° of the first axis, at one of three radii; y is x turned.
 
     The radius decides how probable each turn is, so the same three modes come with a different
     distribution for each kind of input.
@@ -55,6 +55,6 @@ class Turns:
         """The random numbers, the kind and the point of each item."""
         u = uniform(self.seed, index.to(self.device), 3)
         kind = (u[:, 0] * len(KINDS)).long()
-        angle = 2 * torch.pi * u[:, 1]
+        angle = torch.pi / 2 * (u[:, 1] - 0.5)
         x = (1 + kind)[:, None] * torch.stack([angle.cos(), angle.sin()], dim=1)
         return u, kind, x
