@@ -1,7 +1,8 @@
 """A one-to-many mapping between vectors, learned and checked against the truth.
 
-A point of the plane, near the first axis, may be turned by 0°, 120° or 240° about the origin; how probable each turn is
-depends on how far out the point lies. The network is an MLP; nothing here is an image.
+A point of the plane, near the first axis, may be turned by 0°, 120° or 240° about the origin; how
+probable each turn is depends on how far out the point lies. The network is an MLP; nothing here is
+an image.
 
     python examples/vector.py
 """

@@ -180,13 +180,15 @@ def save_weights(folder: Path, weights: dict[str, Tensor], *, half: bool = False
 
 
 def export(run: Path, out: Path, *, half: bool = True) -> None:
-    """Copy θ and the configuration of a run to a folder of their own, for others to load."""
+    """Copy θ, the configuration and the log of a run to a folder of their own, for others."""
     with torch.device("meta"):
         modal = build_modal(load_config(run))
     content = (run / CONFIG).read_bytes()
     expected = {name: p.shape for name, p in modal.named_parameters()}
     tensors = load_tensors(run / WEIGHTS, expected)
     save_weights(out, tensors, half=half)
+    if (run / LOG).is_file():
+        write_atomic(out / LOG, (run / LOG).read_bytes())
     write_atomic(out / CONFIG, content)
 
 

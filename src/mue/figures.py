@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter
 from PIL import Image
 from torch import Tensor
 
@@ -150,6 +151,8 @@ def draw_history(records: Sequence[Record], title: str) -> Figure:
             if (values > 0).any():
                 top.plot(step, np.where(values > 0, values, np.nan), color=colour, lw=1, label=name)
         top.set_yscale("log")
+        top.yaxis.set_major_formatter(LogFormatter())
+        top.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1.2, 0.5)))
         top.set_ylabel("loss")
         top.legend(frameon=False, fontsize=8)
         bottom.plot(step, [r.codes for r in records], color=_INK, lw=1)

@@ -233,7 +233,7 @@ def _trim_log(folder: Path, step: int) -> float:
 
 
 def export(model: str | Path, out: str | Path, *, half: bool = True) -> Path:
-    """Put what inference needs, θ and its configuration, into a folder of its own.
+    """Put what inference needs, θ and its configuration, into a folder of its own, with the log.
 
     In half precision a model is half as large; `evaluate` both to see whether the numbers hold.
     """
@@ -369,8 +369,9 @@ def _draw_examples(predictor: Predictor, name: str, target: Path) -> list[Path]:
     groups = sorted(set(case.group))
     first = [case.group.index(g) for g in groups]
     if predictor.config.model.backbone == "mlp":
-        h = predictor.propose(case.x[first], min(8, len(predictor.modal.codebook.codes)))
-        drawing = figures.draw_points(case.x[first].cpu(), _cpu(h), case.ys[first].cpu(), name)
+        h = predictor.propose(case.x[first], len(predictor.modal.codebook.codes))
+        merged = _cpu(h.merge(torch.cdist, below=0.5))
+        drawing = figures.draw_points(case.x[first].cpu(), merged, case.ys[first].cpu(), name)
         return [figures.save(drawing, target / "answers.png")]
     more = [i for i in range(64) if i not in first][: _EXAMPLES - len(first)]
     drawn: list[Path] = []
