@@ -1,6 +1,7 @@
 """The README's own words are true."""
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -31,3 +32,11 @@ def test_every_local_link_leads_somewhere(name: str):
     page = ROOT / name
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
         assert (page.parent / target).exists(), f"{name} links to {target}"
+
+
+def test_the_example_recovers_each_probability_of_three_points(capsys: pytest.CaptureFixture[str]):
+    runpy.run_path(str(ROOT / "examples" / "vector.py"), run_name="__main__")
+    pairs = re.findall(r"predicted (\d\.\d+), true (\d\.\d+)", capsys.readouterr().out)
+    assert len(pairs) == 3 * 3
+    for predicted, true in pairs:
+        assert float(predicted) == pytest.approx(float(true), abs=0.03)

@@ -336,7 +336,7 @@ def test_a_last_line_that_was_cut_off_is_left_out(folder):
 
 def test_a_model_in_half_precision_answers_almost_alike(folder, tmp_path):
     out = run.export(folder, tmp_path / "new" / "half")
-    assert set(files(out)) == {"config.json", "weights.safetensors"}
+    assert set(files(out)) == {"config.json", "weights.safetensors", "log.jsonl"}
     torch.manual_seed(0)
     x = torch.rand(4, 1, 8, 8)
     whole, half = (load(f, device="cpu").propose(x, k=6) for f in (folder, out))

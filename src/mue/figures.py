@@ -69,6 +69,7 @@ def draw_probabilities(evaluation: Evaluation, title: str) -> Figure:
             ax.set_xlabel("mode")
             ax.set_ylim(0, 1)
             ax.grid(axis="y", color="#e6e6ea", linewidth=0.6)
+            ax.set_axisbelow(True)
             ax.spines[["top", "right"]].set_visible(False)
         axes[0].set_ylabel("probability")
         axes[-1].plot([], [], color=_TRUE, label="true")
@@ -131,8 +132,8 @@ def draw_points(
             ax.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
             ax.spines[["top", "right"]].set_visible(False)
             ax.set_xlabel(f"rest {hypotheses.rest[i]:.3f}", color=_SOFT)
-            if i == 0:
-                ax.legend(loc="lower left", fontsize=7, frameon=False)
+        handles, labels = figure.axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
         figure.suptitle(title, fontsize=10)
     return figure
 
