@@ -181,27 +181,28 @@ def save_weights(folder: Path, weights: dict[str, Tensor], *, half: bool = False
 
 def export(run: Path, out: Path, *, half: bool = True) -> None:
     """Copy θ, the configuration and the log of a run to a folder of their own, for others."""
-    with torch.device("meta"):
-        modal = build_modal(load_config(run))
-    content = (run / CONFIG).read_bytes()
-    expected = {name: p.shape for name, p in modal.named_parameters()}
-    tensors = load_tensors(run / WEIGHTS, expected)
+    _, tensors = _load_weights(run)
     save_weights(out, tensors, half=half)
     if (run / LOG).is_file():
         write_atomic(out / LOG, (run / LOG).read_bytes())
-    write_atomic(out / CONFIG, content)
+    write_atomic(out / CONFIG, (run / CONFIG).read_bytes())
 
 
 def load_modal(folder: Path, device: torch.device) -> Modal:
     """Read θ as it is evaluated, in float32."""
-    with torch.device("meta"):
-        modal = build_modal(load_config(folder))
-    expected = {name: p.shape for name, p in modal.named_parameters()}
-    tensors = load_tensors(folder / WEIGHTS, expected)
+    modal, tensors = _load_weights(folder)
     modal.load_state_dict({k: v.float() for k, v in tensors.items()}, assign=True)
     modal.requires_grad_(False)
     modal.to(device=device, memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
     return modal.eval()
+
+
+def _load_weights(folder: Path) -> tuple[Modal, dict[str, Tensor]]:
+    """θ without memory for its weights, and the weights, which are known to fit it."""
+    with torch.device("meta"):
+        modal = build_modal(load_config(folder))
+    expected = {name: p.shape for name, p in modal.named_parameters()}
+    return modal, load_tensors(folder / WEIGHTS, expected)
 
 
 def save_state(folder: Path, training: Training) -> None:

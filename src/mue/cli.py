@@ -27,7 +27,7 @@ from rich.table import Table
 from mue import distributed, run
 from mue.config import PRESETS, Config, Schedule, preset
 from mue.evaluate import evaluate as judge
-from mue.predict import Device, find, load
+from mue.predict import Device, load
 from mue.train import NonFiniteError, Record
 
 _out, _err = Console(), Console(stderr=True)
@@ -144,8 +144,7 @@ def evaluate(
     with _bar({model: inputs}, disable=json) as show:
         judged = judge(predictor, inputs=inputs, seed=seed, k=k, watch=lambda n: show(model, n))
     content = run.report(model, judged)
-    folder = find(model)
-    target = out or (folder if Path(model) == folder else Path("runs") / model)
+    target = out or run.home(model)
     run.save_report(target / "report.json", content)
     if json:
         _print_json(content)

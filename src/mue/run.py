@@ -229,6 +229,11 @@ def _trim_log(folder: Path, step: int) -> float:
     return kept[-1].seconds if kept else 0.0
 
 
+def _require_empty(folder: Path) -> None:
+    if folder.exists() and any(folder.iterdir()):
+        raise RunError(f"{folder} must be empty or not exist yet, and it holds files")
+
+
 # --- export -------------------------------------------------------------------------------------
 
 
@@ -238,8 +243,7 @@ def export(model: str | Path, out: str | Path, *, half: bool = True) -> Path:
     In half precision a model is half as large; `evaluate` both to see whether the numbers hold.
     """
     folder, target = find(model), Path(out)
-    if target.exists() and any(target.iterdir()):
-        raise RunError(f"{target} must be empty or not exist yet, and it holds files")
+    _require_empty(target)
     checkpoint.export(folder, target, half=half)
     return target
 
@@ -257,6 +261,12 @@ def report(model: str | Path, evaluation: Evaluation) -> dict[str, Any]:
         "evaluated_with": {"version": __version__, "torch": torch.__version__},
         **evaluation.report(),
     }
+
+
+def home(model: str | Path) -> Path:
+    """Where what is made of a model goes: its run folder, or `runs/NAME` if it is bundled."""
+    folder = find(model)
+    return folder if Path(model) == folder else Path("runs") / str(model)
 
 
 def save_report(path: Path, content: dict[str, Any]) -> None:
@@ -323,8 +333,7 @@ def predict(
 
 
 def _write_predictions(found: list[Prediction], out: Path) -> None:
-    if out.exists() and any(out.iterdir()):
-        raise RunError(f"{out} must be empty or not exist yet, and it holds files")
+    _require_empty(out)
     if len({p.image.stem for p in found}) < len(found):
         raise ValueError("`images` must have different names where answers are written to a folder")
     for prediction in found:
@@ -350,8 +359,7 @@ def figure(
     They go to `figures/` of the run, or for a bundled model to `runs/NAME/figures`.
     """
     folder, predictor = find(model), load(model, device=device)
-    inside = Path(model) == folder
-    target = Path(out) if out else (folder if inside else Path("runs") / str(model)) / "figures"
+    target = Path(out) if out else home(model) / "figures"
     evaluation = evaluation or evaluate(predictor)
     name = Path(model).name
     title = f"{name}: {len(evaluation.group)} test inputs, seed {evaluation.seed}"

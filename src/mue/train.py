@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -35,15 +35,15 @@ class Step:
     Attributes:
         number: How many steps have been taken, this one included.
         terms: The terms of the objective.
-        codes: How many codes are in use: chosen by an answer of the batch (`vq`), or more probable
-            than 1 % for an input of it (`exact`).
+        used: 1 for each code in use: chosen by an answer of the batch (`vq`), or more probable than
+            1 % for an input of it (`exact`).
         bad: How many steps have had a loss that is not finite.
         lr: The learning rate.
     """
 
     number: int
     terms: Terms
-    codes: Int[Tensor, ""]
+    used: Float[Tensor, " n"]
     bad: Tensor
     lr: float
 
@@ -164,7 +164,7 @@ def fit(training: Training, source: Source) -> Iterator[Step]:
         training.step += 1
         training.average_()
         bad += ~terms.total.detach().isfinite()
-        yield Step(training.step, terms, _codes_in_use(trace), bad, lr)
+        yield Step(training.step, terms, _used(trace), bad, lr)
 
 
 def measure(step: Step, seconds: float) -> Record:
@@ -174,8 +174,8 @@ def measure(step: Step, seconds: float) -> Record:
         NonFiniteError: A loss has not been finite, at this step or before.
     """
     values = {name: distributed.all_mean(v).item() for name, v in step.terms.items().items()}
-    bad = step.bad.clone()
-    distributed.all_sum_(bad)
+    bad, used = step.bad.clone(), step.used.clone()
+    distributed.all_sum_(bad, used)
     if bad.item() > 0:
         culprit = next((k for k, v in values.items() if not math.isfinite(v)), "total")
         raise NonFiniteError(
@@ -183,7 +183,11 @@ def measure(step: Step, seconds: float) -> Record:
             f"its term {culprit!r} is {values[culprit]}"
         )
     return Record(
-        step=step.number, **values, codes=int(step.codes), lr=step.lr, seconds=round(seconds, 3)
+        step=step.number,
+        **values,
+        codes=int((used > 0).sum()),
+        lr=step.lr,
+        seconds=round(seconds, 3),
     )
 
 
@@ -227,13 +231,10 @@ def _forward(training: Training) -> Callable[[Tensor, Tensor, Weights], tuple[Tr
     return run
 
 
-def _codes_in_use(trace: Trace) -> Int[Tensor, ""]:
+def _used(trace: Trace) -> Float[Tensor, " n"]:
     if isinstance(trace, VqTrace):
-        chosen = torch.zeros_like(trace.log_prior[0]).index_fill_(0, trace.index.flatten(), 1)
-    else:
-        chosen = (trace.log_prior.detach().exp() > 0.01).any(dim=0).float()
-    distributed.all_sum_(chosen)
-    return (chosen > 0).sum()
+        return torch.zeros_like(trace.log_prior[0]).index_fill_(0, trace.index.flatten(), 1)
+    return (trace.log_prior.detach().exp() > 0.01).any(dim=0).float()
 
 
 def _revive_(learner: VqLearner, trace: VqTrace, config: Config, step: int) -> None:
