@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check format results clean
+.PHONY: demo test check format results results-lidc clean
 
 demo: .venv/installed
 	$(BIN)/mue demo
@@ -30,3 +30,9 @@ clean:
 
 results: .venv/installed
 	$(BIN)/python benchmarks/results.py
+
+# DATA is LIDC-IDRI as `mue data import lidc` prepared it, RUNS holds models too large to bundle.
+DATA ?= lidc
+RUNS ?= runs/lidc
+results-lidc: .venv/installed
+	$(BIN)/python benchmarks/lesions.py $(DATA) --runs $(RUNS)

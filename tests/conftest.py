@@ -1,12 +1,16 @@
+import itertools
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 import torch
 
 from mue import run
+from mue.cli import main
 from mue.config import (
     CodebookConfig,
     ComputeConfig,
@@ -15,7 +19,10 @@ from mue.config import (
     ModelConfig,
     ObjectiveConfig,
     TrainConfig,
+    ViewsConfig,
 )
+from mue.data.item import Item
+from mue.data.prepared import Split, split_of, write
 
 torch.set_num_threads(1)  # the tensors here are tiny: threads would only wait for one another
 
@@ -57,3 +64,110 @@ def trained(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def folder(trained: Path, tmp_path: Path) -> Path:
     """A copy of the trained run folder, to do with as a test likes."""
     return Path(shutil.copytree(trained, tmp_path / "copy"))
+
+
+# --- commands -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command left behind."""
+
+    code: object
+    out: str
+    err: str
+
+
+@pytest.fixture
+def mue(capsys, tmp_path, monkeypatch):
+    """The command, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: object) -> Said:
+        capsys.readouterr()
+        try:
+            main([str(a) for a in arguments])
+            code = 0
+        except SystemExit as stop:
+            code = stop.code
+        out, err = capsys.readouterr()
+        return Said(code, out, err)
+
+    return call
+
+
+# --- slices ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def patients() -> Callable[[Split, int], list[str]]:
+    """The names of the first patients of a split."""
+
+    def first(split: Split, count: int) -> list[str]:
+        names = (f"LIDC-IDRI-{i:04}" for i in itertools.count(1))
+        return list(itertools.islice((n for n in names if split_of(n) == split), count))
+
+    return first
+
+
+@pytest.fixture(scope="session")
+def lesion() -> Callable[..., Item]:
+    """Makes a slice: a disc of light that the more raters draw, the brighter it is."""
+
+    def make(patient: str, nodule: int, k: int, *, side: int = 16) -> Item:
+        random = np.random.default_rng([*patient.encode(), nodule, k])
+        top, left = random.uniform(0.4 * side, 0.6 * side, 2)
+        at = np.hypot(*(np.indices((side, side)) - np.array([top, left])[:, None, None]))
+        drawn = random.integers(5)  # of four raters
+        light = np.where(at < side / 3.5, 50 + 50 * drawn, 20) + random.uniform(0, 20, at.shape)
+        radius = random.uniform(0.7, 1.3, 4)[:, None, None] * side / 3.5
+        masks = (at < radius) & (np.arange(4) < drawn)[random.permutation(4), None, None]
+        name = f"nodule-{nodule}", f"slice-{k}"
+        return Item(patient, *name, light.clip(0, 255).astype(np.uint8), masks, None, "made up")
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def lesions(patients, lesion, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Prepared slices of 4 patients of train, 3 of val and 3 of test, each with 4. Read only."""
+    names = patients("train", 4) + patients("val", 3) + patients("test", 3)
+    folder = tmp_path_factory.mktemp("lesions") / "prepared"
+    items = [lesion(name, nodule, k) for name in names for nodule in (1, 2) for k in (9, 10)]
+    write(items, folder, {"form": "made up"})
+    return folder
+
+
+@pytest.fixture(scope="session")
+def lesion_config() -> Config:
+    """A configuration that learns from slices in milliseconds a step."""
+    return Config(
+        method="exact",
+        data=DataConfig(
+            name="slices",
+            answers=4,
+            views=ViewsConfig(rotate=180.0, scale=0.1, shift=0.05, flip=True, intensity=0.1),
+        ),
+        model=ModelConfig(
+            levels=(8, 16),
+            tail=(16,),
+            widths=(8,),
+            norm="group",
+            code_level=3,
+            join="scale-shift",
+        ),
+        codebook=CodebookConfig(size=6, width=4, spread=1.5),
+        objective=ObjectiveConfig(
+            reconstruction=0.05, energy=10.0, temperature=5.0, balance_until=0.3
+        ),
+        train=TrainConfig(steps=60, batch=8, lr=3e-2, average=0.5, save_every=30, log_every=10),
+        compute=ComputeConfig(device="cpu"),
+    )
+
+
+@pytest.fixture(scope="session")
+def lesion_model(
+    lesions: Path, lesion_config: Config, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A run folder of a model that has learned from `lesions`. Read only."""
+    return run.train(lesion_config, tmp_path_factory.mktemp("models") / "lesion", data=lesions)

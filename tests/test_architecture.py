@@ -8,7 +8,7 @@ import pytest
 
 SRC = Path(__file__).parents[1] / "src" / "mue"
 LAYERS = [
-    {"version", "metrics", "distributed"},
+    {"version", "metrics", "distributed", "files"},
     {"types", "config"},
     {"nn"},
     {"objective", "models", "data"},
@@ -16,8 +16,10 @@ LAYERS = [
     {"checkpoint"},
     {"predict"},
     {"evaluate"},
-    {"figures"},
+    {"agreement", "calibrate"},
+    {"figures", "pictures"},
     {"run"},
+    {"review"},
     {"cli"},
 ]
 LAYER = {name: i for i, names in enumerate(LAYERS) for name in names}

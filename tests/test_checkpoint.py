@@ -1,5 +1,4 @@
 import json
-import os
 import struct
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from mue.checkpoint import (
     save_config,
     save_state,
     save_weights,
-    write_atomic,
 )
 from mue.data.toy import Bars
 from mue.train import Training, fit
@@ -30,42 +28,6 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-# --- writing --------------------------------------------------------------------------------------
-
-
-def test_what_is_written_replaces_what_was_there(tmp_path):
-    path = tmp_path / "new" / "file"
-    for content in (b"old", b"", b"newer"):
-        write_atomic(path, content)
-        assert files(tmp_path) == {"new/file": content}
-    assert path.stat().st_mode & 0o777 == 0o644
-
-
-@pytest.mark.parametrize("fails", ["fsync", "chmod", "replace"])
-def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, fails):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    write_atomic(tmp_path / "file", b"old")
-    monkeypatch.setattr(os, fails, full)
-    with pytest.raises(OSError, match="No space left"):
-        write_atomic(tmp_path / "file", b"new")
-    assert files(tmp_path) == {"file": b"old"}
-
-
-def test_an_interrupt_just_after_the_write_is_what_it_is(tmp_path, monkeypatch):
-    replace = os.replace
-
-    def interrupted(source, target):
-        replace(source, target)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "replace", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        write_atomic(tmp_path / "file", b"new")
-    assert files(tmp_path) == {"file": b"new"}
-
-
 # --- configuration --------------------------------------------------------------------------------
 
 
@@ -74,7 +36,18 @@ def test_a_configuration_comes_back_with_its_origin(tiny, tmp_path, monkeypatch)
     config = tiny("vq", lr=1 / 3)
     save_config(tmp_path, config, "1.2.3")
     assert load_config(tmp_path) == config
-    assert origin(tmp_path) == {"version": "1.2.3", "commit": "abc123"}
+    assert origin(tmp_path) == {"version": "1.2.3", "commit": "abc123", "data": None}
+    save_config(tmp_path, config, "1.2.3", data="f00d")
+    assert origin(tmp_path)["data"] == "f00d"
+
+
+def test_a_run_of_a_time_without_data_has_none(folder):
+    """What was written before there were prepared slices."""
+    content = json.loads((folder / "config.json").read_text())
+    del content["data"]
+    (folder / "config.json").write_text(json.dumps(content))
+    assert origin(folder)["data"] is None
+    assert load_config(folder).data.name == "toy"
 
 
 @pytest.mark.parametrize(

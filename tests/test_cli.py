@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -11,40 +10,12 @@ from PIL import Image
 
 from mue import run
 from mue.checkpoint import load_config, save_config
-from mue.cli import main
 from mue.config import preset
 from mue.data.toy import Bars
 from mue.evaluate import Evaluation
 
 SMALL = """--model.levels 4 8 --model.tail 8 --model.widths 4 --train.steps 2
     --train.batch 8 --compute.device cpu"""
-
-
-@dataclass(frozen=True)
-class Said:
-    """What a command left behind."""
-
-    code: object
-    out: str
-    err: str
-
-
-@pytest.fixture
-def mue(capsys, tmp_path, monkeypatch):
-    """The command, in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: object) -> Said:
-        capsys.readouterr()
-        try:
-            main([str(a) for a in arguments])
-            code = 0
-        except SystemExit as stop:
-            code = stop.code
-        out, err = capsys.readouterr()
-        return Said(code, out, err)
-
-    return call
 
 
 @pytest.fixture
@@ -158,7 +129,7 @@ def test_bad_input_is_one_sentence_exit_2_and_nothing_written(
         ("train toy --out new --train.lr fast", "--train.lr"),
         ("train toy --out new --train.step 5", "--train.step"),
         ("train toy", "--out"),
-        ("train", "presets: guess, guess-exact, guess-quick, toy"),
+        ("train", "presets: guess, guess-exact, guess-quick, lidc, lidc-small, lidc-exact, toy"),
         ("paint copy", "paint"),
         ("predict copy bars.png --k many", "--k"),
     ],
@@ -251,7 +222,16 @@ def test_help_names_presets_and_values(mue):
     assert "--train.lr" in said.out
     said = mue("--help")
     assert said.code == 0
-    for command in ("demo", "train", "evaluate", "predict", "figure", "export"):
+    for command in [
+        "demo",
+        "data",
+        "train",
+        "evaluate",
+        "predict",
+        "figure",
+        "calibrate",
+        "export",
+    ]:
         assert command in said.out
 
 

@@ -1,6 +1,8 @@
+import dataclasses
 import json
 
 import pytest
+import torch
 
 from mue.config import (
     PRESETS,
@@ -11,10 +13,13 @@ from mue.config import (
     ModelConfig,
     ObjectiveConfig,
     TrainConfig,
+    ViewsConfig,
     from_json,
     preset,
     to_json,
 )
+from mue.data.build import check_channels
+from mue.models.build import build_modal
 from mue.train import learning_rate, weights_at
 
 # --- JSON both ways -------------------------------------------------------------------------------
@@ -123,6 +128,26 @@ def test_text_that_is_no_json_is_refused(text):
             lambda: ObjectiveConfig(reconstruction=float("inf")),
             "objective.reconstruction must be at least 0, got inf",
         ),
+        (lambda: ObjectiveConfig(energy=-1.0), "objective.energy must be at least 0, got -1.0"),
+        (
+            lambda: ObjectiveConfig(energy=float("nan")),
+            "objective.energy must be at least 0, got nan",
+        ),
+        (lambda: DataConfig(answers=0), "data.answers must be in 1..64, got 0"),
+        (lambda: DataConfig(name="slices", answers=65), "data.answers must be in 1..64, got 65"),
+        (lambda: DataConfig(name="toy", answers=2), "data.answers must be in 1..1, got 2"),
+        (lambda: ViewsConfig(rotate=181.0), r"data.views.rotate must be in \[0, 180\], got 181.0"),
+        (lambda: ViewsConfig(rotate=-1.0), r"data.views.rotate must be in \[0, 180\], got -1.0"),
+        (lambda: ViewsConfig(scale=5.0), r"data.views.scale must be in \[0, 4\], got 5.0"),
+        (lambda: ViewsConfig(shift=1.5), r"data.views.shift must be in \[0, 1\], got 1.5"),
+        (
+            lambda: ViewsConfig(intensity=1.0),
+            r"data.views.intensity must be in \[0, 0.9\], got 1.0",
+        ),
+        (
+            lambda: ViewsConfig(shift=float("nan")),
+            r"data.views.shift must be in \[0, 1\], got nan",
+        ),
         (lambda: TrainConfig(steps=0), "train.steps must be at least 1, got 0"),
         (lambda: TrainConfig(lr=0.0), "train.lr must be positive, got 0.0"),
         (lambda: TrainConfig(lr=float("nan")), "train.lr must be positive, got nan"),
@@ -161,6 +186,60 @@ def test_an_unknown_preset_is_answered_with_the_nearest():
         preset("!")
 
 
+# --- presets --------------------------------------------------------------------------------------
+
+
+def test_lesions_are_learned_with_the_papers_network_by_the_papers_method():
+    for schedule in ("short", "paper"):
+        config = preset("lidc", schedule)
+        assert (config.method, config.data.name, config.data.answers) == ("vq", "slices", 1)
+        m, book = config.model, config.codebook
+        assert (m.levels, m.tail) == ((32, 64, 128, 192), (256, 512))
+        assert (m.widths, m.c_out) == ((128, 64, 32), 1)
+        assert (m.code_level, m.join) == (1, "concatenate")
+        assert (book.size, book.width, book.decay) == (512, 128, 0.99)
+        assert config.objective.commitment == 0.25
+
+
+def test_the_papers_schedule_for_lesions():
+    train = preset("lidc", "paper").train
+    assert (train.steps, train.batch, train.lr) == (120_000, 256, 1e-4)
+    assert preset("lidc").train.steps < 120_000
+    config = preset("lidc", "paper")
+    begins = [(0, 1e-4), (30_000, 5e-5), (90_000, 1e-5)]  # and 5e-6 from 120k, where it ends
+    for (begin, lr), (end, _) in zip(begins, [*begins[1:], (120_000, 0)], strict=True):
+        assert learning_rate(config, begin) == pytest.approx(lr)
+        assert learning_rate(config, end - 1) == pytest.approx(lr)
+
+
+def test_the_small_network_for_lesions_differs_in_its_widths_alone():
+    for schedule in ("short", "paper"):
+        small, whole = preset("lidc-small", schedule), preset("lidc", schedule)
+        assert dataclasses.replace(small, model=whole.model) == whole
+        assert len(small.model.levels) == len(whole.model.levels)
+        assert max(small.model.levels + small.model.tail) < 512
+
+
+@pytest.mark.parametrize(("name", "most"), [("lidc-small", 8), ("lidc-exact", 8)])
+def test_a_model_to_be_bundled_takes_at_most_8_mib_in_half_precision(name, most):
+    with torch.device("meta"):
+        modal = build_modal(preset(name))
+    assert 2 * sum(p.numel() for p in modal.parameters()) < most * 2**20
+
+
+def test_lesions_are_learned_exactly_from_all_raters_at_once():
+    config = preset("lidc-exact")
+    assert (config.method, config.data.name, config.data.answers) == ("exact", "slices", 4)
+    assert config.model.code_level == len(config.model.levels) + 1  # the code enters late
+    assert 8 <= config.codebook.size <= 64
+    assert config.objective.energy > 0
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_fits_its_data(name):
+    check_channels(preset(name))
+
+
 # --- schedules ------------------------------------------------------------------------------------
 
 
@@ -173,6 +252,11 @@ def test_the_papers_learning_rates_begin_at_the_papers_iterations():
     for (begin, lr), (end, _) in zip(begins, [*begins[1:], (150_000, 0)], strict=True):
         assert learning_rate(config, begin) == pytest.approx(lr)
         assert learning_rate(config, end - 1) == pytest.approx(lr)
+
+
+def test_the_weight_of_the_energy_stays():
+    config = Config(objective=ObjectiveConfig(energy=3.0), train=TrainConfig(steps=100))
+    assert [weights_at(config, step).energy for step in (0, 50, 99)] == [3, 3, 3]
 
 
 def test_the_learning_rate_rises_in_equal_steps():

@@ -6,7 +6,16 @@ import torch
 from torch import Tensor
 from torch.distributions import Bernoulli, Categorical, Normal
 
-from mue.objective import Weights, balanced, log_likelihood, objective
+from mue.metrics.energy import ged
+from mue.metrics.overlap import iou_distance
+from mue.objective import (
+    Weights,
+    balanced,
+    energy,
+    log_likelihood,
+    objective,
+    soft_iou_distance,
+)
 from mue.types import ExactTrace, VqTrace
 
 PLAIN = Weights(prior=1.0, reconstruction=1.0, commitment=0.25, temperature=1.0, balance=False)
@@ -184,3 +193,126 @@ def test_the_temperature_divides_the_likelihood_that_responsibilities_are_made_o
     soft = dataclasses.replace(PLAIN, balance=True, temperature=2.0)
     found = objective(trace, y, soft, "normal")
     torch.testing.assert_close(found.reconstruction, torch.tensor(2 / (1 + math.e)))
+
+
+# --- energy ---------------------------------------------------------------------------------------
+
+
+def soft(a: Tensor, b: Tensor) -> Tensor:
+    """The soft IoU distance of two answers, pixel by pixel."""
+    both, either = 0.0, 0.0
+    for p, q in zip(a.flatten().tolist(), b.flatten().tolist(), strict=True):
+        both += p * q
+        either += p + q - p * q
+    return torch.tensor(1 - (both + 1) / (either + 1))
+
+
+def test_the_soft_distance_by_hand():
+    """Half and half: I = 1/4 + 0, U = 3/4 + 1/2, so 1 - (5/4) / (9/4) = 4/9."""
+    a, b = torch.tensor([[[0.5, 0.5]]]), torch.tensor([[[0.5, 0.0]]])
+    torch.testing.assert_close(soft_iou_distance(a, b), torch.tensor([[[4 / 9]]]))
+    empty, three = torch.zeros(1, 1, 3), torch.ones(1, 1, 3)
+    found = soft_iou_distance(torch.cat([empty, three], dim=1), torch.cat([empty, three], dim=1))
+    torch.testing.assert_close(found, torch.tensor([[[0.0, 0.75], [0.75, 0.0]]]))
+
+
+def test_the_soft_distance_of_large_masks_is_the_metrics():
+    torch.manual_seed(0)
+    a, b = torch.rand(2, 3, 1, 64, 64) < 0.3, torch.rand(2, 4, 1, 64, 64) < 0.5
+    found = soft_iou_distance(a.float(), b.float())
+    torch.testing.assert_close(found, iou_distance(a, b), atol=1e-3, rtol=0)
+
+
+def test_the_energy_is_that_of_a_loop_over_all_pairs():
+    torch.manual_seed(0)
+    s, y = torch.rand(2, 4, 1, 3, 3), torch.rand(2, 3, 1, 3, 3).round()
+    p = torch.rand(2, 4).softmax(dim=1)
+    total = torch.zeros(())
+    for b in range(2):
+        for i in range(4):
+            for j in range(3):
+                total += 2 * p[b, i] * soft(s[b, i], y[b, j]) / 3
+            for j in range(4):
+                if i != j:
+                    total -= p[b, i] * p[b, j] * soft(s[b, i], s[b, j])
+    torch.testing.assert_close(energy(s, p, y), total / 2)
+
+
+def test_answers_that_are_the_raters_own_leave_their_disagreement_alone():
+    """With s = y and p = 1/r the distance is 0, and what is left is minus its constant."""
+    torch.manual_seed(0)
+    y = torch.rand(3, 4, 1, 5, 5).round()
+    constant = torch.stack([soft(a, b) for one in y for a in one for b in one]).mean()
+    p = torch.full((3, 4), 0.25)
+    torch.testing.assert_close(energy(y, p, y) - constant, torch.zeros(()), atol=1e-6, rtol=0)
+    assert energy(y[:, [1, 0, 2, 3]], p, y) == pytest.approx(constant.item(), abs=1e-6)
+    assert energy(y, torch.tensor([0.4, 0.3, 0.2, 0.1]).expand(3, 4), y) > constant
+
+
+def test_the_energy_of_large_masks_is_the_metric_up_to_the_raters_own():
+    torch.manual_seed(0)
+    s, y = torch.rand(3, 5, 1, 64, 64) < 0.4, torch.rand(3, 4, 1, 64, 64) < 0.5
+    p, q = torch.rand(3, 5).softmax(dim=1), torch.full((3, 4), 0.25)
+    constant = iou_distance(y, y).mean(dim=(1, 2))
+    found = energy(s.float(), p, y.float())
+    torch.testing.assert_close(found, (ged(s, p, y, q) + constant).mean(), atol=2e-3, rtol=0)
+
+
+def test_an_answer_is_its_own_twin_however_soft_it_is():
+    """A soft answer is no distance from itself: unsure of each pixel, it gains no diversity."""
+    s, y = torch.full((1, 1, 1, 4, 4), 0.5), torch.ones(1, 1, 1, 4, 4)
+    found = energy(s, torch.ones(1, 1), y)
+    torch.testing.assert_close(found, 2 * torch.tensor(1 - (8 + 1) / (16 + 1)))
+
+
+def test_energy_moves_the_prior_to_the_answer_that_more_raters_gave():
+    first, second = torch.zeros(2, 1, 1, 4, 4)
+    first[..., :2, :], second[..., 2:, :] = 1, 1
+    s = torch.stack([first, second])[None, :, 0]
+    y = torch.stack([first, first, first, second])[None, :, 0]
+    scores = torch.zeros(1, 2, requires_grad=True)
+    energy(s, scores.softmax(dim=1), y).backward()
+    assert scores.grad is not None
+    assert scores.grad[0, 0] < 0 < scores.grad[0, 1]  # against the gradient is towards the first
+    for _ in range(300):
+        value = energy(s, scores.softmax(dim=1), y)
+        (gradient,) = torch.autograd.grad(value, [scores])
+        scores = (scores - gradient).detach().requires_grad_()
+    # Its least is at the raters' own shares: the energy distance is a proper score.
+    torch.testing.assert_close(
+        scores.softmax(dim=1), torch.tensor([[0.75, 0.25]]), atol=1e-3, rtol=0
+    )
+
+
+def test_energy_moves_an_answer_to_what_the_raters_drew():
+    logits = torch.zeros(1, 1, 1, 1, 2, requires_grad=True)
+    y = torch.tensor([1.0, 0.0]).view(1, 1, 1, 1, 2)
+    trace = ExactTrace(torch.zeros(1, 1), logits)
+    only = Weights(0.0, 0.0, 0.0, 1.0, balance=False, energy=1.0)
+    (gradient,) = torch.autograd.grad(objective(trace, y, only, "bernoulli").total, [logits])
+    inside, outside = gradient.flatten()
+    assert inside < 0 < outside
+
+
+def test_energy_counts_by_its_weight_and_not_at_all_at_zero():
+    torch.manual_seed(0)
+    trace = ExactTrace(torch.randn(2, 4).log_softmax(dim=1), torch.randn(2, 4, 1, 3, 3))
+    y = torch.rand(2, 3, 1, 3, 3).round()
+    terms = objective(trace, y, dataclasses.replace(PLAIN, energy=3.0), "bernoulli")
+    alone = energy(trace.logits.sigmoid(), trace.log_prior.exp(), y)
+    torch.testing.assert_close(terms.energy, 3 * alone)
+    without = objective(trace, y, PLAIN, "bernoulli")
+    assert without.energy == 0
+    torch.testing.assert_close(terms.total, without.total + 3 * alone)
+
+
+def test_vq_has_no_energy():
+    trace = VqTrace(
+        torch.zeros(2, 3).log_softmax(dim=1),
+        torch.zeros(2, 1, 1, 2, 2),
+        torch.zeros(2, 1, 4),
+        torch.zeros(2, 1, dtype=torch.long),
+        torch.zeros(2, 1),
+    )
+    weights = dataclasses.replace(PLAIN, energy=5.0)
+    assert objective(trace, torch.ones(2, 1, 1, 2, 2), weights, "bernoulli").energy == 0

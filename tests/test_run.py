@@ -79,7 +79,7 @@ def test_the_log_has_every_step_once_and_only_numbers(trained):
     assert [r.step for r in records] == list(range(1, 13))
     for record in records:
         assert all(math.isfinite(value) for value in dataclasses.asdict(record).values())
-        parts = record.prior + record.reconstruction + record.commitment
+        parts = record.prior + record.reconstruction + record.commitment + record.energy
         assert record.total == pytest.approx(parts, rel=1e-5)
         assert 1 <= record.codes <= 6
     seconds = [r.seconds for r in records]

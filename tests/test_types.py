@@ -47,9 +47,9 @@ def test_names_of_a_case_that_do_not_fit_its_inputs_are_refused():
 
 
 def test_the_total_is_the_sum_of_the_terms():
-    terms = Terms(torch.tensor(1.0), torch.tensor(2.0), torch.tensor(4.0))
-    assert terms.total == 7
-    assert list(terms.items()) == ["prior", "reconstruction", "commitment", "total"]
+    terms = Terms(torch.tensor(1.0), torch.tensor(2.0), torch.tensor(4.0), torch.tensor(8.0))
+    assert terms.total == 15
+    assert list(terms.items()) == ["prior", "reconstruction", "commitment", "energy", "total"]
 
 
 # --- what a ranking says ------------------------------------------------------------------------

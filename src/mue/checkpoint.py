@@ -15,7 +15,6 @@ import hashlib
 import json
 import os
 import subprocess
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,38 +25,17 @@ import torch
 from torch import Tensor
 
 from mue.config import Config, from_dict
+from mue.files import write_atomic
 from mue.models.build import build_modal
 from mue.models.modal import Modal
 from mue.train import Training
 
 CONFIG, WEIGHTS, STATE, LOG = "config.json", "weights.safetensors", "state.safetensors", "log.jsonl"
-UNFINISHED = ".mue-"
-"""How the names of files begin that are not written yet. A kill may leave one behind."""
 _LARGEST_CONFIG = 1 << 20
 
 
 class RunError(ValueError):
     """A run folder cannot be used as asked."""
-
-
-def write_atomic(path: Path, content: bytes) -> None:
-    """Put `content` at `path`, whole or not at all, even if the machine stops."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=UNFINISHED, delete=False) as file:
-        try:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-            os.chmod(file.name, 0o644)
-            os.replace(file.name, path)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def commit() -> str | None:
@@ -84,9 +62,9 @@ def commit() -> str | None:
 # --- configuration ------------------------------------------------------------------------------
 
 
-def save_config(folder: Path, config: Config, version: str) -> None:
-    """Write the resolved configuration."""
-    content = {"version": version, "commit": commit(), "config": asdict(config)}
+def save_config(folder: Path, config: Config, version: str, data: str | None = None) -> None:
+    """Write the resolved configuration, and the digest of the data that are learned from."""
+    content = {"version": version, "commit": commit(), "data": data, "config": asdict(config)}
     write_atomic(folder / CONFIG, (json.dumps(content, indent=2) + "\n").encode())
 
 
@@ -95,10 +73,17 @@ def load_config(folder: Path) -> Config:
     return from_dict(Config, _config_file(folder).get("config"), f"{folder / CONFIG}: config")
 
 
-def origin(folder: Path) -> dict[str, str | None]:
-    """Version and commit that a run was made with."""
+def origin(folder: Path) -> dict[str, Any]:
+    """Version, commit and digest of the data of a run, and how it was calibrated, if it was."""
     content = _config_file(folder)
-    return {"version": content.get("version"), "commit": content.get("commit")}
+    known = {name: content.get(name) for name in ("version", "commit", "data")}
+    return known | ({"calibration": content["calibration"]} if "calibration" in content else {})
+
+
+def weights_digest(folder: Path) -> str:
+    """sha256 of the file of weights: which model it was, to the bit."""
+    with (folder / WEIGHTS).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _config_file(folder: Path) -> dict[str, Any]:
@@ -179,13 +164,24 @@ def save_weights(folder: Path, weights: dict[str, Tensor], *, half: bool = False
     save_tensors(folder / WEIGHTS, {k: v.half() if half else v for k, v in weights.items()})
 
 
-def export(run: Path, out: Path, *, half: bool = True) -> None:
-    """Copy θ, the configuration and the log of a run to a folder of their own, for others."""
+def export(
+    run: Path,
+    out: Path,
+    *,
+    half: bool = True,
+    changed: dict[str, Tensor] | None = None,
+    about: dict[str, Any] | None = None,
+) -> None:
+    """Copy θ, the configuration and the log of a run to a folder of their own, for others.
+
+    Where weights were `changed` after training, `about` says how; it goes beside the configuration.
+    """
     _, tensors = _load_weights(run)
-    save_weights(out, tensors, half=half)
+    save_weights(out, tensors | (changed or {}), half=half)
     if (run / LOG).is_file():
         write_atomic(out / LOG, (run / LOG).read_bytes())
-    write_atomic(out / CONFIG, (run / CONFIG).read_bytes())
+    content = _config_file(run) | (about or {})
+    write_atomic(out / CONFIG, (json.dumps(content, indent=2) + "\n").encode())
 
 
 def load_modal(folder: Path, device: torch.device) -> Modal:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from json import dumps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
@@ -24,8 +24,11 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from mue import distributed, run
+from mue import distributed, review, run
+from mue.agreement import Agreement, agreement
 from mue.config import PRESETS, Config, Schedule, preset
+from mue.data.build import check_data
+from mue.data.prepared import Split
 from mue.evaluate import evaluate as judge
 from mue.predict import Device, load
 from mue.train import NonFiniteError, Record
@@ -72,15 +75,17 @@ def train(arguments: list[str]) -> None:
     def parsed(
         *,
         out: Path,
+        data: Path | None = None,
         seed: int | None = None,
         resume: bool = False,
         preset_schedule: Schedule = schedule,
         config: Annotated[Config, tyro.conf.arg(name="")] = preset(name, schedule),  # noqa: B008
-    ) -> tuple[Path, bool, Config]:
+    ) -> tuple[Path, Path | None, bool, Config]:
         """Train a preset into a run folder.
 
         Args:
             out: the run folder; it must not exist yet, or be empty
+            data: the folder of prepared slices, for presets that learn from slices
             seed: of the weights and the data; short for --train.seed
             resume: go on from the last checkpoint in the folder
             preset_schedule: the preset's shortened schedule, or the paper's own
@@ -89,9 +94,9 @@ def train(arguments: list[str]) -> None:
         del preset_schedule  # `_asks_for_paper` has seen it: the other defaults depend on it
         if seed is not None:
             config = dataclasses.replace(config, train=dataclasses.replace(config.train, seed=seed))
-        return out, resume, config
+        return out, data, resume, config
 
-    out, resume, config = tyro.cli(parsed, args=rest, prog=f"mue train {name}")
+    out, data, resume, config = tyro.cli(parsed, args=rest, prog=f"mue train {name}")
     quiet, began = distributed.global_rank() != 0, time.monotonic()
     with _bar({name: config.train.steps}, disable=quiet) as show:
 
@@ -103,13 +108,12 @@ def train(arguments: list[str]) -> None:
                 f"commitment {record.commitment:.3f}  codes {record.codes}",
             )
 
-        folder = run.train(config, out, resume=resume, watch=watch)
+        folder = run.train(config, out, data=data, resume=resume, watch=watch)
     if not quiet:
         _say("trained", folder)
         _say("figure", folder / "figures" / "history.png")
-        _out.print(
-            f"in {time.monotonic() - began:.0f} s; next: mue evaluate {folder}", soft_wrap=True
-        )
+        then = f"mue evaluate {folder}" + (f" --data {data} --split val" if data else "")
+        _out.print(f"in {time.monotonic() - began:.0f} s; next: {then}", soft_wrap=True)
 
 
 def _asks_for_paper(arguments: list[str]) -> bool:
@@ -123,6 +127,8 @@ def _asks_for_paper(arguments: list[str]) -> bool:
 def evaluate(
     model: _Model,
     /,
+    data: Path | None = None,
+    split: Split = "test",
     inputs: int = 1000,
     seed: int = 0,
     k: int = 16,
@@ -130,27 +136,45 @@ def evaluate(
     json: bool = False,
     device: Device = "auto",
 ) -> None:
-    """Compare predicted with true probabilities on test inputs, and write report.json.
+    """Compare a model with the truth, or with several raters, and write report.json.
 
     Args:
-        inputs: how many test inputs
-        seed: of the test inputs
-        k: answers decoded for each input
+        data: folder of prepared slices, for a model that answers slices
+        split: which patients of the slices
+        inputs: how many test inputs, where they are made up
+        seed: of the test inputs, or of the draws of ged_n
+        k: answers decoded for each made-up input
         out: folder for report.json (default: the run's own; runs/NAME for a bundled model)
         json: print the report alone, for machines
         device: where to compute
     """
     predictor = load(model, device=device)
-    with _bar({model: inputs}, disable=json) as show:
-        judged = judge(predictor, inputs=inputs, seed=seed, k=k, watch=lambda n: show(model, n))
-    content = run.report(model, judged)
+    check_data(predictor.config.data, data)
     target = out or run.home(model)
+    with _bar({model: inputs}, disable=json) as show:
+        if data is None:
+            judged = judge(predictor, inputs=inputs, seed=seed, k=k, watch=lambda n: show(model, n))
+        else:
+            judged = agreement(
+                predictor,
+                data,
+                split=split,
+                seed=seed,
+                watch=lambda n, total: show(model, n, total=total),
+            )
+    content = run.report(model, judged)
     run.save_report(target / "report.json", content)
+    if isinstance(judged, Agreement):
+        judged.save_table(target / "slices.csv")
     if json:
         _print_json(content)
+        return
+    if isinstance(judged, Agreement):
+        _print_agreement(model, content)
+        _say("slices", target / "slices.csv")
     else:
         _print_report(model, content)
-        _say("report", target / "report.json")
+    _say("report", target / "report.json")
 
 
 def predict(
@@ -203,20 +227,175 @@ def export(
     _say("exported", run.export(model, out, half=half))
 
 
-def figure(model: _Model, /, out: Path | None = None, device: Device = "auto") -> None:
-    """Draw a model's probabilities, its answers, and how its training went.
+def calibrate(
+    model: _Model,
+    out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR", help="a new folder")],
+    /,
+    *,
+    data: Path,
+    half: bool = True,
+    device: Device = "auto",
+) -> None:
+    """Fit a model's probabilities to the raters of the val patients, in a folder of its own.
 
     Args:
+        data: folder of prepared slices
+        half: write the model in half precision
+        device: where to compute
+    """
+    with _bar({model: 1}) as show:
+        found = review.calibrate(
+            model,
+            data,
+            out,
+            half=half,
+            device=device,
+            watch=lambda n, total: show(model, n, total=total),
+        )
+    _out.print(
+        f"temperature {found.temperature:.3f}; energy distance on val "
+        f"{found.before:.4f} before, {found.after:.4f} after",
+        highlight=False,
+    )
+    _say("written", out)
+
+
+def figure(
+    models: Annotated[
+        tuple[str, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="MODEL", help="bundled models, or run folders"),
+    ],
+    /,
+    data: Path | None = None,
+    split: Split = "test",
+    out: Path | None = None,
+    device: Device = "auto",
+) -> None:
+    """Draw a model's probabilities, its answers, and how its training went.
+
+    Of several models that answer slices, the spread of GED is drawn side by side.
+
+    Args:
+        data: folder of prepared slices, for models that answer slices
+        split: which patients of the slices
         out: folder for the figures (default: figures/ of the run; runs/NAME/figures if bundled)
         device: where to compute
     """
-    for path in run.figure(model, out=out, device=device):
+    first, *more = models or ("",)
+    if not first or (more and data is None):
+        raise ValueError(
+            f"`mue figure` must be given one MODEL, or several with --data, got {len(models)}"
+        )
+    if data is None:
+        drawn = run.figure(first, out=out, device=device)
+    else:
+        with _bar(dict.fromkeys(models, 1)) as show:
+            drawn = review.figure(
+                models,
+                data,
+                split=split,
+                out=out,
+                device=device,
+                watch=lambda name, n, total: show(name, n, total=total),
+            )
+    for path in drawn:
         _say("figure", path)
+
+
+def import_(
+    collection: Annotated[
+        Literal["lidc"], tyro.conf.Positional, tyro.conf.arg(metavar="lidc", help="LIDC-IDRI")
+    ],
+    sources: Annotated[
+        tuple[Path, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="SOURCE", help="folders, archives or a pickle, all of one form"),
+    ],
+    /,
+    *,
+    out: Path,
+    size: int | None = None,
+    window: tuple[float, float] | None = None,
+    skip_bad: bool = False,
+) -> None:
+    """Prepare annotated slices for training and evaluation.
+
+    Args:
+        out: the folder to make; it must not exist yet, or be empty
+        size: side of the crops in pixels (default: as they are; 128 for DICOM)
+        window: Hounsfield units of black and white, for DICOM (default: each crop's own range)
+        skip_bad: import the rest where something cannot be imported, and list what was left out
+    """
+    from mue.data.ingest import import_lidc  # pydicom takes its time, and only this needs it
+
+    with _bar({collection: 1}) as show:
+        found = import_lidc(
+            sources,
+            out,
+            size=size,
+            window=window,
+            skip_bad=skip_bad,
+            watch=lambda n, total: show(collection, n >> 20, "MiB", total=max(1, total >> 20)),
+        )
+    for bad in found.left_out:
+        _err.print(f"left out {bad.what}: {bad.why}", highlight=False, soft_wrap=True)
+    _print_counts(out, found.patients, found.nodules, found.slices, found.drawn)
+    if found.left_out:
+        _out.print(f"{len(found.left_out)} left out, listed above")
+    _say("prepared", out)
+
+
+def inspect(
+    data: Annotated[
+        Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR", help="prepared slices")
+    ],
+    /,
+    out: Path | None = None,
+    verify: bool = False,
+) -> None:
+    """Show what prepared slices hold: counts, splits, and a contact sheet.
+
+    Args:
+        out: where the contact sheet goes (default: runs/DIR-sheet.png)
+        verify: read everything and compare it with the digests from the import
+    """
+    found = review.inspect(data, out, verify=verify)
+    _print_counts(data, found.patients, found.nodules, found.slices, found.drawn)
+    table = Table("split", "patients", "slices")
+    for name, (patients, slices) in found.splits.items():
+        table.add_row(name, str(patients), str(slices))
+    _out.print(table)
+    spacing = "unknown" if found.spacing is None else "{:.3f} to {:.3f} mm".format(*found.spacing)
+    _out.print(
+        f"size     {found.size[0]} x {found.size[1]}, pixels {spacing}\n"
+        f"form     {found.form}\nsha256   {found.digest}",
+        highlight=False,
+    )
+    _say("sheet", found.sheet)
+
+
+def _print_counts(
+    folder: Path, patients: int, nodules: int, slices: int, drawn: tuple[int, ...]
+) -> None:
+    _out.print(
+        f"{folder}: {patients} patients, {nodules} nodules, {slices} slices",
+        highlight=False,
+        soft_wrap=True,
+    )
+    table = Table("raters who drew a lesion", *map(str, range(len(drawn))))
+    table.add_row("slices", *(str(n) for n in drawn))
+    _out.print(table)
 
 
 def _train_help(arguments: tyro.conf.Positional[tuple[str, ...]] = ()) -> None:
     """Train a preset into a run folder: mue train PRESET --out DIR [--seed N] [--resume]."""
     train(list(arguments))
+
+
+def _data_help(arguments: tyro.conf.Positional[tuple[str, ...]] = ()) -> None:
+    """Prepare slices or look at them: mue data import lidc SOURCE --out DIR, mue data inspect."""
+    main(["data", *arguments])
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -225,14 +404,23 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         if arguments[:1] == ["train"]:
             train(arguments[1:])
+        elif arguments[:1] == ["data"]:
+            tyro.extras.subcommand_cli_from_dict(
+                {"import": import_, "inspect": inspect},
+                prog="mue data",
+                description="Prepare annotated slices, and look at them.",
+                args=arguments[1:],
+            )
         else:
             tyro.extras.subcommand_cli_from_dict(
                 {
                     "demo": demo,
+                    "data": _data_help,
                     "train": _train_help,
                     "evaluate": evaluate,
                     "predict": predict,
                     "figure": figure,
+                    "calibrate": calibrate,
                     "export": export,
                 },
                 prog="mue",
@@ -293,6 +481,22 @@ def _print_report(model: str, content: dict[str, Any]) -> None:
     )
 
 
+def _print_agreement(model: str, content: dict[str, Any]) -> None:
+    table = Table(
+        title=f"{model} ({content['method']}): {content['slices']} {content['split']} slices of "
+        f"{content['patients']} patients"
+    )
+    for column in ("metric", "mean", "95 % interval", "± over slices"):
+        table.add_column(column, justify="left" if column == "metric" else "right")
+    numbers = {k: v for k, v in content.items() if isinstance(v, dict) and "mean" in v}
+    numbers |= {f"presence {k}": content["presence"][k] for k in ("brier", "ece")}
+    for name, v in numbers.items():
+        spread = f"{v['std']:.4f}" if "std" in v else ""
+        table.add_row(name, f"{v['mean']:.4f}", f"{v['low']:.4f} to {v['high']:.4f}", spread)
+    _out.print(table)
+    _out.print(f"codes    {content['codes_in_use']} in use", highlight=False)
+
+
 @contextlib.contextmanager
 def _bar(totals: dict[str, int], *, disable: bool = False) -> Iterator[Callable[..., None]]:
     """Progress bars that appear with the first progress: bad input is answered by words alone."""
@@ -307,10 +511,10 @@ def _bar(totals: dict[str, int], *, disable: bool = False) -> Iterator[Callable[
     )
     tasks = {name: bar.add_task(name, total=total, note="") for name, total in totals.items()}
 
-    def show(name: str, done: int, note: str = "") -> None:
+    def show(name: str, done: int, note: str = "", *, total: int | None = None) -> None:
         if not disable:
             bar.start()
-            bar.update(tasks[name], completed=done, note=note)
+            bar.update(tasks[name], completed=done, note=note, total=total)
 
     try:
         yield show

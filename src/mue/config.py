@@ -23,18 +23,43 @@ def _share(name: str, value: float) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ViewsConfig:
+    """How much a slice is changed before it is learned from, at the most."""
+
+    rotate: float = 0.0
+    """Angle in degrees, to either side."""
+    scale: float = 0.0
+    """Factor minus 1, up or down."""
+    shift: float = 0.0
+    """Share of a side, along each axis."""
+    flip: bool = False
+    """Mirror, left to right and upside down."""
+    intensity: float = 0.0
+    """Share by which contrast, brightness and gamma change."""
+
+    def __post_init__(self) -> None:
+        """Refuse changes that leave nothing to see."""
+        for name, most in (("rotate", 180), ("scale", 4), ("shift", 1), ("intensity", 0.9)):
+            value = getattr(self, name)
+            _require(0 <= value <= most, f"data.views.{name}", f"in [0, {most}]", value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DataConfig:
     """Where inputs and answers come from."""
 
-    name: Literal["guess", "toy", "vector"] = "guess"
+    name: Literal["guess", "toy", "vector", "slices"] = "guess"
+    """A game that is made up on the fly, or `slices`: what `mue data import` prepared."""
     digit: Literal[28, 14] = 28
     """Side of a digit of the guessing game: MNIST's own, or half of it."""
     answers: int = 1
-    """Answers drawn for each input of a game in a step."""
+    """Answers to each input in a step: draws of a game, or different raters of a slice."""
+    views: ViewsConfig = field(default_factory=ViewsConfig)
+    """Augmentation of slices."""
 
     def __post_init__(self) -> None:
         """Refuse what no batch could be made of."""
-        most = 64 if self.name == "guess" else 1
+        most = 64 if self.name in ("guess", "slices") else 1
         _require(1 <= self.answers <= most, "data.answers", f"in 1..{most}", self.answers)
 
 
@@ -126,6 +151,8 @@ class ObjectiveConfig:
     """Deviation of an answer from what is decoded, where the likelihood is normal."""
     reconstruction: float = 1.0
     """Weight of the log-likelihood, which is summed over pixels."""
+    energy: float = 0.0
+    """Weight of the energy distance between all answers and the raters' (`exact`)."""
     commitment: float = 0.25
     """β, the weight of the commitment term (`vq`)."""
     prior_from: float = 0.0
@@ -137,7 +164,7 @@ class ObjectiveConfig:
 
     def __post_init__(self) -> None:
         """Refuse weights that turn the objective over."""
-        for name in ("reconstruction", "commitment"):
+        for name in ("reconstruction", "energy", "commitment"):
             value = getattr(self, name)
             _require(0 <= value < math.inf, f"objective.{name}", "at least 0", value)
         _require(0 < self.deviation < math.inf, "objective.deviation", "positive", self.deviation)
@@ -357,6 +384,75 @@ def guess_quick(schedule: Schedule = "short") -> Config:
     )
 
 
+_VIEWS = ViewsConfig(rotate=180.0, scale=0.2, shift=0.025, flip=True, intensity=0.1)
+
+
+def lidc(schedule: Schedule = "short") -> Config:
+    """Lesions in CT with the paper's network and method (`vq`, n = 512), one rater a draw."""
+    model = ModelConfig(levels=(32, 64, 128, 192), tail=(256, 512), widths=(128, 64, 32))
+    data = DataConfig(name="slices", views=_VIEWS)
+    if schedule == "paper":
+        return Config(
+            data=data,
+            model=model,
+            objective=ObjectiveConfig(prior_from=0.2),
+            train=TrainConfig(steps=120_000, milestones=(0.25, 0.75), factors=(0.5, 0.1)),
+        )
+    return Config(
+        data=data,
+        model=model,
+        objective=ObjectiveConfig(reconstruction=0.02, prior_from=0.1),
+        train=TrainConfig(
+            steps=3_000,
+            batch=64,
+            lr=5e-4,
+            warmup=200,
+            clip=1.0,
+            milestones=(0.5, 0.75, 0.9),
+            factors=(0.3, 0.1, 0.03),
+            average=0.999,
+        ),
+    )
+
+
+def lidc_small(schedule: Schedule = "short") -> Config:
+    """The same at a width that fits into 8 MiB."""
+    whole = lidc(schedule)
+    model = ModelConfig(levels=(32, 64, 96, 128), tail=(160, 192), widths=(96, 64, 32))
+    return dataclasses.replace(whole, model=model)
+
+
+def lidc_exact(schedule: Schedule = "short") -> Config:
+    """Lesions in CT by the exact likelihood and the energy distance, all raters in a step."""
+    del schedule  # the paper has no such run
+    return Config(
+        method="exact",
+        data=DataConfig(name="slices", answers=4, views=_VIEWS),
+        model=ModelConfig(
+            levels=(32, 64, 128, 160),
+            tail=(192, 192),
+            widths=(128, 64, 32),
+            norm="group",
+            code_level=5,
+            join="scale-shift",
+        ),
+        codebook=CodebookConfig(size=16, width=16, spread=1.5),
+        objective=ObjectiveConfig(
+            reconstruction=0.01, energy=10.0, temperature=20.0, balance_until=0.05, prior_from=0.01
+        ),
+        train=TrainConfig(
+            steps=24_000,
+            batch=32,
+            lr=1.5e-3,
+            warmup=100,
+            schedule="cosine",
+            clip=1.0,
+            average=0.999,
+            weight_decay=0.05,
+        ),
+    )
+
+
 def toy(schedule: Schedule = "short") -> Config:
     """Bars of light with two known answers each, by `exact`: seconds, for tests and first steps."""
     del schedule
@@ -438,6 +534,9 @@ PRESETS: dict[str, Callable[[Schedule], Config]] = {
     "guess": guess,
     "guess-exact": guess_exact,
     "guess-quick": guess_quick,
+    "lidc": lidc,
+    "lidc-small": lidc_small,
+    "lidc-exact": lidc_exact,
     "toy": toy,
     "toy-vq": toy_vq,
     "vector": vector,

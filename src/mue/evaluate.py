@@ -16,6 +16,9 @@ from mue.predict import Predictor
 IN_USE = 0.01
 """A code counts as in use when it is more probable than this for some input."""
 
+MOST = 64
+"""Answers that are decoded for a slice with several raters, at the most."""
+
 NEGLIGIBLE = 1e-4
 """Answers less probable than this, for all inputs of a batch, are not decoded; they are `rest`."""
 

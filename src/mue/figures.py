@@ -16,8 +16,8 @@ from matplotlib.ticker import LogFormatter
 from PIL import Image
 from torch import Tensor
 
-from mue.checkpoint import write_atomic
 from mue.evaluate import Evaluation
+from mue.files import write_atomic
 from mue.train import Record
 from mue.types import Hypotheses
 

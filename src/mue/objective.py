@@ -37,6 +37,7 @@ class Weights:
         commitment: β.
         temperature: Divides what the responsibilities of `exact` are computed from; 1 is exact.
         balance: Whether the codes share the answers of a batch evenly (`exact`, while it starts).
+        energy: On the energy distance.
     """
 
     prior: float | Tensor
@@ -44,6 +45,7 @@ class Weights:
     commitment: float
     temperature: float | Tensor
     balance: bool
+    energy: float = 0.0
 
 
 def log_likelihood(
@@ -88,6 +90,7 @@ def objective(
             prior=-weights.prior * trace.log_prior.gather(1, trace.index).mean(),
             reconstruction=-weights.reconstruction * one.mean(),
             commitment=weights.commitment * trace.distance.mean(),
+            energy=one.new_zeros(()),
         )
     log_y = log_likelihood(trace.logits, y, kind, deviation)
     log_c = trace.log_prior[:, :, None]
@@ -98,7 +101,37 @@ def objective(
         prior=-weights.prior * (responsibility * log_c).sum(dim=1).mean(),
         reconstruction=-weights.reconstruction * (responsibility * log_y).sum(dim=1).mean(),
         commitment=log_y.new_zeros(()),
+        energy=weights.energy * energy(trace.logits.sigmoid(), trace.log_prior.exp(), y)
+        if weights.energy
+        else log_y.new_zeros(()),
     )
+
+
+def energy(
+    s: Float[Tensor, "b n *y"], p: Float[Tensor, "b n"], y: Float[Tensor, "b r *y"]
+) -> Float[Tensor, ""]:
+    """The energy distance between weighted answers and raters, mean over the batch.
+
+        2 sum_ij p_i d(s_i, y_j) / r - sum_ij p_i p_j d(s_i, s_j)
+
+    The third term of the distance, that of the raters among themselves, is a constant. d is the
+    soft IoU distance, so this is the metric `ged` made smooth: it teaches answers and prior at
+    once, and its second term keeps the codes apart.
+    """
+    attraction = torch.einsum("bn,bnr->b", p, soft_iou_distance(s, y)) / y.shape[1]
+    apart = soft_iou_distance(s, s)
+    apart = apart - torch.diag_embed(apart.diagonal(dim1=1, dim2=2))  # an answer is its own twin
+    return (2 * attraction - torch.einsum("bn,bnm,bm->b", p, apart, p)).mean()
+
+
+def soft_iou_distance(
+    a: Float[Tensor, "b m *y"], b: Float[Tensor, "b n *y"]
+) -> Float[Tensor, "b m n"]:
+    """1 - (I + 1) / (U + 1) of every pair of probability maps, I the sum of their products."""
+    a_, b_ = a.flatten(2), b.flatten(2)
+    both = a_ @ b_.mT
+    either = a_.sum(dim=2)[:, :, None] + b_.sum(dim=2)[:, None] - both
+    return 1 - (both + 1) / (either + 1)
 
 
 def balanced(score: Float[Tensor, "b n r"], rounds: int = 5) -> Float[Tensor, "b n r"]:

@@ -18,22 +18,24 @@ import torch
 from torch import Tensor
 
 from mue import checkpoint, distributed, figures
+from mue.agreement import Agreement
 from mue.checkpoint import (
     LOG,
     STATE,
-    UNFINISHED,
     RunError,
     load_config,
     load_state_,
     origin,
     save_config,
     save_state,
-    write_atomic,
+    weights_digest,
 )
 from mue.config import Config
-from mue.data.build import build_source, check_channels
+from mue.data.build import build_source, check_channels, check_data
+from mue.data.prepared import open_prepared
 from mue.data.source import Source
 from mue.evaluate import Evaluation, evaluate
+from mue.files import UNFINISHED, write_atomic
 from mue.predict import Device, Predictor, choose_device, find, load, read_image
 from mue.train import NonFiniteError, Record, Training, fit, measure
 from mue.types import Hypotheses
@@ -53,11 +55,13 @@ def train(
     config: Config,
     out: str | Path,
     *,
+    data: str | Path | None = None,
     resume: bool = False,
     watch: Callable[[Record], None] | None = None,
 ) -> Path:
     """Train a model into a run folder, and draw how it went.
 
+    `data` is a folder of prepared slices, where the configuration learns from slices.
     With `resume`, a run that was stopped goes on from its last checkpoint; on a CPU it ends with
     the weights it would have had without the stop, to the bit. `watch` is told each record of the
     log. Returns the folder.
@@ -72,13 +76,17 @@ def train(
     distributed.start_(device)
     try:
         check_channels(config)
-        _enter(folder, config, resume=resume)
+        check_data(config.data, data)
+        digest = None if data is None else open_prepared(data).digest
+        source = build_source(
+            config.data, "train", seed=config.train.seed, device=device, data=data
+        )
+        _enter(folder, config, digest, resume=resume)
         training = Training(config, device)
         if resume and (folder / STATE).exists():
             load_state_(folder, training)
         past = _trim_log(folder, training.step)
         distributed.meet()
-        source = build_source(config.data, "train", seed=config.train.seed, device=device)
         _loop(training, source, folder, past, watch)
     finally:
         distributed.stop_()
@@ -89,7 +97,7 @@ def train(
     return folder
 
 
-def _enter(folder: Path, config: Config, *, resume: bool) -> None:
+def _enter(folder: Path, config: Config, digest: str | None, *, resume: bool) -> None:
     """Take a folder for a run, or refuse it before anything is written."""
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{folder} must be a folder to write a run to, and it is a file")
@@ -108,11 +116,16 @@ def _enter(folder: Path, config: Config, *, resume: bool) -> None:
                     f"{folder} holds a run with {name} = {value}, and {ours[name]} is asked for: "
                     "resume with the run's own configuration, or start in another folder"
                 )
+        if digest != (before := origin(folder)["data"]):
+            raise RunError(
+                f"{folder} holds a run on the data {before}, and --data has {digest}: "
+                "resume with the same data, or start in another folder"
+            )
     if distributed.rank() == 0:
         for leftover in folder.glob(f"{UNFINISHED}*"):
             leftover.unlink()
         if not occupied:
-            save_config(folder, config, __version__)
+            save_config(folder, config, __version__, digest)
 
 
 def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -229,7 +242,8 @@ def _trim_log(folder: Path, step: int) -> float:
     return kept[-1].seconds if kept else 0.0
 
 
-def _require_empty(folder: Path) -> None:
+def require_empty(folder: Path) -> None:
+    """Refuse a folder that holds files."""
     if folder.exists() and any(folder.iterdir()):
         raise RunError(f"{folder} must be empty or not exist yet, and it holds files")
 
@@ -243,7 +257,7 @@ def export(model: str | Path, out: str | Path, *, half: bool = True) -> Path:
     In half precision a model is half as large; `evaluate` both to see whether the numbers hold.
     """
     folder, target = find(model), Path(out)
-    _require_empty(target)
+    require_empty(target)
     checkpoint.export(folder, target, half=half)
     return target
 
@@ -251,12 +265,13 @@ def export(model: str | Path, out: str | Path, *, half: bool = True) -> Path:
 # --- evaluate -----------------------------------------------------------------------------------
 
 
-def report(model: str | Path, evaluation: Evaluation) -> dict[str, Any]:
+def report(model: str | Path, evaluation: Evaluation | Agreement) -> dict[str, Any]:
     """What `report.json` holds: the model, what it was made with, and every metric."""
     folder = find(model)
     return {
         "model": str(model),
         "method": load_config(folder).method,
+        "weights": weights_digest(folder),
         "trained_with": origin(folder),
         "evaluated_with": {"version": __version__, "torch": torch.__version__},
         **evaluation.report(),
@@ -333,7 +348,7 @@ def predict(
 
 
 def _write_predictions(found: list[Prediction], out: Path) -> None:
-    _require_empty(out)
+    require_empty(out)
     if len({p.image.stem for p in found}) < len(found):
         raise ValueError("`images` must have different names where answers are written to a folder")
     for prediction in found:
@@ -378,23 +393,19 @@ def _draw_examples(predictor: Predictor, name: str, target: Path) -> list[Path]:
     first = [case.group.index(g) for g in groups]
     if predictor.config.model.backbone == "mlp":
         h = predictor.propose(case.x[first], len(predictor.modal.codebook.codes))
-        merged = _cpu(h.merge(torch.cdist, below=0.5))
+        merged = h.merge(torch.cdist, below=0.5).cpu()
         drawing = figures.draw_points(case.x[first].cpu(), merged, case.ys[first].cpu(), name)
         return [figures.save(drawing, target / "answers.png")]
     more = [i for i in range(64) if i not in first][: _EXAMPLES - len(first)]
     drawn: list[Path] = []
     for top, rows in ((4, first), (6, [*first, *more])):
         k = min(top, len(predictor.modal.codebook.codes))
-        h = _cpu(predictor.propose(case.x[rows], k))
+        h = predictor.propose(case.x[rows], k).cpu()
         drawing = figures.draw_answers(
             case.x[rows].cpu(), h, f"{name}: top {k}", [case.group[i] for i in rows]
         )
         drawn.append(figures.save(drawing, target / f"top-{top}.png"))
     return drawn
-
-
-def _cpu(h: Hypotheses) -> Hypotheses:
-    return Hypotheses(h.y.cpu(), h.prob.cpu(), h.code.cpu())
 
 
 # --- demo ---------------------------------------------------------------------------------------

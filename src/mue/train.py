@@ -60,6 +60,7 @@ class Record:
     codes: int
     lr: float
     seconds: float
+    energy: float = 0.0
 
 
 class Training:
@@ -123,6 +124,7 @@ def weights_at(config: Config, step: int) -> Weights:
         commitment=o.commitment,
         temperature=o.temperature**left,
         balance=left > 0,
+        energy=o.energy,
     )
 
 

@@ -72,6 +72,10 @@ class Case:
                 f"got {len(self.id)} and {len(self.group)}"
             )
 
+    def cpu(self) -> Case:
+        """The same cases in the memory of the host."""
+        return Case(self.x.cpu(), self.ys.cpu(), self.q.cpu(), self.id, self.group)
+
 
 @dataclass(frozen=True, slots=True)
 class VqTrace:
@@ -116,16 +120,18 @@ class Terms:
         prior: Cross entropy of the prior against the codes of the answers.
         reconstruction: Negative log-likelihood of the answers.
         commitment: How far the encodings are from their codes; 0 for `exact`.
+        energy: Energy distance of all answers to the raters', without its constant; 0 for `vq`.
     """
 
     prior: Float[Tensor, ""]
     reconstruction: Float[Tensor, ""]
     commitment: Float[Tensor, ""]
+    energy: Float[Tensor, ""]
 
     @property
     def total(self) -> Float[Tensor, ""]:
         """What is minimised."""
-        return self.prior + self.reconstruction + self.commitment
+        return self.prior + self.reconstruction + self.commitment + self.energy
 
     def items(self) -> dict[str, Tensor]:
         """Each term by its name, the total last."""
@@ -133,6 +139,7 @@ class Terms:
             "prior": self.prior,
             "reconstruction": self.reconstruction,
             "commitment": self.commitment,
+            "energy": self.energy,
             "total": self.total,
         }
 
@@ -160,6 +167,10 @@ class Hypotheses:
         total = self.prob.sum(dim=1).amax()
         if total > 1 + 1e-4:
             raise ValueError(f"`prob` must sum to at most 1 for each input, got {total:.4f}")
+
+    def cpu(self) -> Hypotheses:
+        """The same answers in the memory of the host."""
+        return Hypotheses(self.y.cpu(), self.prob.cpu(), self.code.cpu())
 
     @property
     def rest(self) -> Float[Tensor, " b"]:

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from mue.metrics.overlap import iou_distance
+from mue.metrics.overlap import coverage, dice, iou, iou_distance, joint_iou, top_dice
 
 
 def mask(*rows: str) -> torch.Tensor:
@@ -57,3 +57,103 @@ def test_it_is_a_distance():
     assert torch.equal(d, d.T)
     assert torch.equal(d.diagonal(), torch.zeros(12))
     assert (d[:, None, :] <= d[:, :, None] + d[None, :, :] + 1e-6).all()  # the Jaccard metric
+
+
+def test_the_joint_matrix_holds_every_block():
+    torch.manual_seed(0)
+    a, b = torch.rand(2, 3, 2, 4, 4) > 0.7, torch.rand(2, 4, 2, 4, 4) > 0.7
+    joint = joint_iou(a, b)
+    assert torch.equal(joint[:, :3, 3:], iou(a, b))
+    assert torch.equal(joint[:, 3:, :3], iou(b, a))
+    assert torch.equal(joint[:, :3, :3], iou(a, a))
+    assert torch.equal(joint[:, :3, :3], iou(a, a.clone()))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "score"),
+    [
+        (TOP, TOP, 1),
+        (TOP, FULL, 2 * 2 / 6),
+        (TOP, LEFT, 2 * 1 / 4),
+        (EMPTY, EMPTY, 1),
+        (EMPTY, TOP, 0),
+        (TOP, EMPTY, 0),
+    ],
+)
+def test_dice_by_hand(a, b, score):
+    assert dice(a, b).item() == pytest.approx(score)
+
+
+def test_dice_leaves_absent_classes_out():
+    a = torch.cat([TOP, EMPTY, EMPTY], dim=1)
+    b = torch.cat([LEFT, TOP, EMPTY], dim=1)
+    assert dice(a, b).item() == pytest.approx((0.5 + 0) / 2)
+
+
+def test_dice_of_one_class_is_a_function_of_iou():
+    torch.manual_seed(0)
+    a, b = torch.rand(5, 3, 1, 3, 3) > 0.7, torch.rand(5, 4, 1, 3, 3) > 0.7
+    torch.testing.assert_close(dice(a, b), 2 * iou(a, b) / (1 + iou(a, b)))
+
+
+def test_dice_of_several_classes_is_its_definition():
+    """Against nested loops, on masks that are often empty."""
+    torch.manual_seed(0)
+    a, b = torch.rand(3, 4, 2, 2, 2) > 0.7, torch.rand(3, 5, 2, 2, 2) > 0.7
+    found = dice(a, b)
+    for i in range(3):
+        for j in range(4):
+            for k in range(5):
+                classes = [
+                    2 * (one & other).sum().item() / total
+                    for one, other in zip(a[i, j], b[i, k], strict=True)
+                    if (total := (one.sum() + other.sum()).item())
+                ]
+                expected = sum(classes) / len(classes) if classes else 1
+                assert found[i, j, k].item() == pytest.approx(expected)
+
+
+def answers(*masks: torch.Tensor) -> torch.Tensor:
+    """One input with these masks: 1 m 1 h w."""
+    return torch.stack(masks, dim=1)
+
+
+def test_top_dice_looks_at_the_first_answer_only():
+    graders, q = answers(TOP, LEFT, EMPTY), torch.tensor([[0.5, 0.3, 0.2]])
+    expected = 0.5 * 1 + 0.3 * 0.5 + 0.2 * 0
+    assert top_dice(answers(TOP, EMPTY), graders, q).item() == pytest.approx(expected)
+    assert top_dice(answers(TOP, FULL), graders, q).item() == pytest.approx(expected)
+    assert top_dice(answers(EMPTY, TOP), graders, q).item() == pytest.approx(0.2)
+
+
+def test_coverage_by_hand():
+    s, ys = answers(FULL, EMPTY, LEFT), answers(TOP, LEFT, EMPTY)
+    q = torch.tensor([[0.5, 0.3, 0.2]])
+    # FULL has an IoU of exactly one half with TOP and LEFT, and of 0 with EMPTY
+    assert coverage(s, ys, q, k=1).item() == pytest.approx(0.8)
+    assert coverage(s, ys, q, k=2).item() == pytest.approx(1)
+    assert coverage(s, ys, q, k=1, at_least=0.51).item() == 0
+    assert coverage(s, ys, q, k=2, at_least=0.51).item() == pytest.approx(0.2)
+    assert coverage(s, ys, q, k=3, at_least=0.51).item() == pytest.approx(0.5)
+
+
+def test_coverage_counts_a_threshold_that_is_met_exactly():
+    three, five = mask("###.."), mask("#####")
+    assert coverage(answers(three), answers(five), torch.ones(1, 1), k=1, at_least=0.6).item() == 1
+
+
+def test_coverage_grows_with_k_and_falls_with_the_threshold():
+    torch.manual_seed(0)
+    s, ys = torch.rand(20, 6, 1, 3, 3) > 0.6, torch.rand(20, 4, 1, 3, 3) > 0.6
+    q = torch.rand(20, 4).softmax(dim=1)
+    by_k = torch.stack([coverage(s, ys, q, k, at_least=0.4) for k in range(1, 7)])
+    assert (by_k.diff(dim=0) >= 0).all()
+    assert by_k[-1].mean() > by_k[0].mean()
+    by_threshold = torch.stack([coverage(s, ys, q, 3, at_least=t) for t in (0.2, 0.4, 0.6, 0.8)])
+    assert (by_threshold.diff(dim=0) <= 0).all()
+
+
+@pytest.mark.parametrize("k", [0, 3])
+def test_coverage_refuses_a_k_that_there_is_not(k):
+    with pytest.raises(ValueError, match=r"`k` must be in 1\.\.2 \(the answers at hand\), got"):
+        coverage(answers(TOP, LEFT), answers(TOP), torch.ones(1, 1), k=k)

@@ -94,6 +94,44 @@ def test_a_code_scales_and_shifts_each_channel():
     assert joined.tolist() == [[3, 5], [3 * (1 + 2), 5 + 20]]
 
 
+@EITHER
+@pytest.mark.parametrize("c_out", [1, 3])
+@pytest.mark.parametrize("size", [(8, 8), (7, 9), (1, 5)])
+def test_the_readout_is_a_join_and_two_convolutions_for_each_code(join, c_out, size):
+    _, decoder = unet(4, join, c_out)
+    h, codes = torch.randn(2, WIDTHS[-1], *size), torch.randn(2, 5, WIDTH)
+    slowly = decoder.readout(decoder.join(h, codes)).unflatten(0, (2, 5))
+    torch.testing.assert_close(decoder._read_out(h, codes), slowly)
+
+
+@EITHER
+def test_what_the_readout_learns_is_what_a_join_and_two_convolutions_learn(join):
+    _, decoder = unet(4, join, 3)
+    h, codes = torch.randn(2, WIDTHS[-1], 5, 6), torch.randn(2, 4, WIDTH)
+    weight = torch.randn(2, 4, 3, 5, 6)
+    inputs = [
+        h.requires_grad_(),
+        codes.requires_grad_(),
+        *decoder.join.parameters(),
+        *decoder.readout.parameters(),
+    ]
+    slowly = decoder.readout(decoder.join(h, codes)).unflatten(0, (2, 4))
+    found = torch.autograd.grad((decoder._read_out(h, codes) * weight).sum(), inputs)
+    expected = torch.autograd.grad((slowly * weight).sum(), inputs)
+    for mine, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, theirs, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("c_out", [1, 3])
+def test_a_readout_that_is_compiled_reads_the_same(c_out, monkeypatch):
+    """A compiler is given a sum in place of a product: the same numbers."""
+    _, decoder = unet(4, ScaleShift, c_out)
+    h, codes = torch.randn(2, WIDTHS[-1], 5, 6), torch.randn(2, 4, WIDTH)
+    plainly = decoder._read_out(h, codes)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    torch.testing.assert_close(decoder._read_out(h, codes), plainly)
+
+
 def test_widths_that_do_not_fit_the_levels_are_refused():
     with pytest.raises(ValueError, match=r"`widths` must have one entry less than the 3 .* got 3"):
         UNetDecoder(LEVELS, (5, 3, 2), 1, code_width=WIDTH)

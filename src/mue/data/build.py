@@ -1,30 +1,69 @@
 """From a configuration to a data set."""
 
-from typing import Literal
+from pathlib import Path
 
 import torch
 
 from mue.config import Config, DataConfig
 from mue.data.guess import GuessingGame
+from mue.data.prepared import Split, open_prepared
+from mue.data.slices import Slices
 from mue.data.source import Source
 from mue.data.toy import Bars
 from mue.data.vector import Turns
 
-_TEST_SEED = 1 << 40  # made data has no files to split: the test set is another seed, far away
+_APART = (
+    1 << 40
+)  # made data has no files to split: a split is a range of seeds, far from the others
 
 
 def build_source(
-    config: DataConfig, split: Literal["train", "test"], *, seed: int, device: torch.device
+    config: DataConfig,
+    split: Split,
+    *,
+    seed: int,
+    device: torch.device,
+    data: str | Path | None = None,
 ) -> Source:
-    """The data set of a configuration: training items, or test items that training never sees."""
+    """The data set of a configuration: items to train on, or items that training never sees.
+
+    `data` is the folder of prepared slices, for a configuration that learns from slices.
+    """
+    check_data(config, data)
+    if data is not None:
+        return Slices(
+            open_prepared(data),
+            split,
+            seed=seed,
+            raters=config.answers,
+            views=config.views,
+            device=device,
+        )
     if config.name == "guess":
         return GuessingGame(
-            split, seed=seed, digit=config.digit, answers=config.answers, device=device
+            "test" if split == "test" else "train",
+            seed=seed + (_APART if split == "val" else 0),
+            digit=config.digit,
+            answers=config.answers,
+            device=device,
         )
-    made = seed if split == "train" else seed + _TEST_SEED
+    made = seed + _APART * {"train": 0, "test": 1, "val": 2}[split]
     if config.name == "toy":
         return Bars(seed=made, device=device)
     return Turns(seed=made, device=device)
+
+
+def check_data(config: DataConfig, data: str | Path | None) -> None:
+    """Refuse slices without a folder of them, and a folder where everything is made up."""
+    if config.name == "slices" and data is None:
+        raise ValueError(
+            "--data must name a folder of prepared slices for this model; "
+            "make one by `mue data import`"
+        )
+    if config.name != "slices" and data is not None:
+        raise ValueError(
+            f"--data must be left out for {config.name!r}, whose inputs are made up; got {data}"
+        )
 
 
 def check_channels(config: Config) -> None:

@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import cast
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -54,6 +56,14 @@ class Concatenate(nn.Module):
         plane = codes.flatten(0, 1)[:, :, None, None].expand(-1, -1, *h.shape[-2:])
         return torch.cat([repeat(h, k), plane.to(h.dtype)], dim=1)
 
+    def fold(
+        self, conv: nn.Conv2d, codes: Float[Tensor, "b k d"]
+    ) -> tuple[Float[Tensor, "b k o c"], Float[Tensor, "b k o"]]:
+        """Weight and bias of one 1x1 convolution of h that does what join and `conv` do."""
+        b, k, d = codes.shape
+        own, of_code = conv.weight[:, :, 0, 0].split([conv.in_channels - d, d], dim=1)
+        return own.expand(b, k, -1, -1), F.linear(codes, of_code, conv.bias)
+
 
 class ScaleShift(nn.Module):
     """Let the code scale and shift each channel: cheaper than concatenation where k is large."""
@@ -69,6 +79,14 @@ class ScaleShift(nn.Module):
         """One feature map for each code of each input."""
         scale, shift = self.read(codes).flatten(0, 1)[:, :, None, None].chunk(2, dim=1)
         return repeat(h, codes.shape[1]) * (1 + scale) + shift
+
+    def fold(
+        self, conv: nn.Conv2d, codes: Float[Tensor, "b k d"]
+    ) -> tuple[Float[Tensor, "b k o c"], Float[Tensor, "b k o"]]:
+        """Weight and bias of one 1x1 convolution of h that does what join and `conv` do."""
+        weight = conv.weight[:, :, 0, 0]
+        scale, shift = self.read(codes).chunk(2, dim=2)
+        return weight * (1 + scale[:, :, None]), F.linear(shift, weight, conv.bias)
 
 
 Join = Concatenate | ScaleShift
@@ -137,10 +155,34 @@ class UNetDecoder(nn.Module):
             if i > 1:
                 h = torch.cat([double(h), repeat(skip, len(h) // b)], dim=1)
             h = stage(self.join(h, codes) if i == self.level else h)
-        if self.level > len(self.stages):
-            h = self.readout(self.join(h, codes))
         height, width = features.size
+        if self.level > len(self.stages):
+            return self._read_out(h[..., :height, :width], codes)
         return h.unflatten(0, (b, k))[..., :height, :width]
+
+    def _read_out(
+        self, h: Float[Tensor, "b c h w"], codes: Float[Tensor, "b k d"]
+    ) -> Float[Tensor, "b k c2 h w"]:
+        """What the readout makes of h joined with each code, without k copies of h.
+
+        Joining is affine in h and so is the convolution after it: together they are one matrix for
+        each code, and all codes are one matrix product.
+        """
+        first, _, last = cast("tuple[nn.Conv2d, nn.ReLU, nn.Conv2d]", tuple(self.readout))
+        weight, bias = self.join.fold(first, codes)
+        b, k, o, _ = weight.shape
+        pixels = h.flatten(2).mT
+        hidden = torch.baddbmm(
+            bias.reshape(b, 1, k * o).to(pixels.dtype),
+            pixels,
+            weight.reshape(b, k * o, -1).mT.to(pixels.dtype),
+        ).relu_()
+        hidden, weight = hidden.unflatten(2, (k, o)), last.weight[:, :, 0, 0]
+        if last.out_channels == 1 and torch.compiler.is_compiling():  # a sum that is fused
+            out = (hidden * weight[0]).sum(dim=3, keepdim=True) + cast("Tensor", last.bias)
+        else:
+            out = F.linear(hidden, weight, last.bias)
+        return out.permute(0, 2, 3, 1).unflatten(3, h.shape[-2:])
 
 
 def repeat(h: Float[Tensor, "b c h w"], k: int) -> Float[Tensor, "bk c h w"]:

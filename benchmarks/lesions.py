@@ -1,0 +1,187 @@
+"""Measure what README.md and docs/results.md report of lesions, and write it there.
+
+    make results-lidc DATA=lidc [RUNS=runs/lidc]
+
+DATA is LIDC-IDRI as `mue data import lidc` prepared it. Bundled models are evaluated, and so are
+the models in the folder RUNS that are too large to be bundled. Reports are kept in RUNS: a model
+whose weights and data are those of its report is not evaluated again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import mue
+from mue import figures, pictures, run
+from mue.agreement import agreement
+from mue.checkpoint import LOG, commit, load_config, origin, weights_digest
+from mue.data.prepared import open_prepared
+from mue.metrics.calibration import reliability
+
+ROOT = Path(__file__).parents[1]
+GPU = "--compute.bfloat16 --compute.compile"
+METRICS = ("ged", "ged_16", "hm_iou_16", "dice_top", "coverage_4", "coverage_16")
+MORE = ("ged", "rest", "ged_16", "ged_32", "ged_50", "ged_100", "hm_iou_16", "dice_top")
+MORE += ("coverage_1", "coverage_4", "coverage_8", "coverage_16")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A model that is reported, and the commands that made it."""
+
+    name: str
+    model: str | Path
+    commands: tuple[str, ...]
+
+
+def rows(runs: Path) -> list[Row]:
+    """The models that are at hand."""
+    exact = f"mue train lidc-exact --data lidc --out runs/lidc-exact-raw {GPU}"
+    found = [
+        Row(
+            "`lidc-exact` (bundled)",
+            "lidc-exact",
+            (exact, "mue calibrate runs/lidc-exact-raw runs/lidc-exact --data lidc"),
+        ),
+        Row("`lidc-exact`, not calibrated", runs / "lidc-exact-raw", (exact,)),
+        Row(
+            "`lidc` (the paper's width)",
+            runs / "lidc",
+            (f"mue train lidc --data lidc --out runs/lidc {GPU}",),
+        ),
+        Row(
+            "`lidc-small` (bundled)",
+            "lidc-small",
+            (f"mue train lidc-small --data lidc --out runs/lidc-small {GPU}",),
+        ),
+    ]
+    return [r for r in found if isinstance(r.model, str) or r.model.is_dir()]
+
+
+def measure(row: Row, data: Path, runs: Path) -> tuple[dict[str, Any], Path]:
+    """Its report on the test patients, and the table of slices beside it."""
+    folder = runs / Path(row.model).name
+    path = folder / "report.json"
+    if path.is_file():
+        content = json.loads(path.read_text())
+        asked = ("test", open_prepared(data).digest, weights_digest(run.find(row.model)))
+        if tuple(content.get(name) for name in ("split", "data", "weights")) == asked:
+            made = {"trained_with": origin(run.find(row.model))}
+            return content | made, folder / "slices.csv"
+    print(f"evaluating {row.name}")
+    judged = agreement(mue.load(row.model), data, split="test")
+    content = run.report(row.model, judged)
+    run.save_report(path, content)
+    judged.save_table(folder / "slices.csv")
+    return content, folder / "slices.csv"
+
+
+def number(value: dict[str, float]) -> str:
+    """A mean with its interval."""
+    return f"{value['mean']:.3f} ({value['low']:.3f} to {value['high']:.3f})"
+
+
+def table(found: list[tuple[Row, dict[str, Any]]]) -> str:
+    """The results as Markdown."""
+    lines = [
+        f"| model | method | {' | '.join(METRICS)} | presence ECE | codes | passes |",
+        f"|---|---|{'---:|' * (len(METRICS) + 3)}",
+    ]
+    for row, content in found:
+        cells = [number(content[m]) if m == "ged" else f"{content[m]['mean']:.3f}" for m in METRICS]
+        lines.append(
+            f"| {row.name} | `{content['method']}` | {' | '.join(cells)} "
+            f"| {content['presence']['ece']['mean']:.3f} | {content['codes_in_use']} "
+            f"| {content['passes']} |"
+        )
+    return "\n".join(lines)
+
+
+def details(row: Row, content: dict[str, Any]) -> str:
+    """One model: its commands, what it was made with, and every metric."""
+    made, config = content["trained_with"], load_config(run.find(row.model))
+    log = run.find(row.model) / LOG
+    took = f", {run.read_log(log.parent)[-1].seconds:.0f} s" if log.is_file() else ""
+    lines = [f"## {row.name}", "", *(f"    {c}" for c in row.commands), ""]
+    size = f"{config.train.steps:,} steps of {config.train.batch} slices{took}"
+    lines += [
+        f"Seed {config.train.seed}, {size}; version {made['version']}, commit {made['commit']}.",
+        "",
+        "| metric | mean | 95 % interval over patients | deviation over slices |",
+        "|---|---:|---:|---:|",
+    ]
+    values = {m: content[m] for m in MORE}
+    values |= {f"presence {k}": content["presence"][k] for k in ("brier", "ece")}
+    for name, v in values.items():
+        spread = f"{v['std']:.4f}" if "std" in v else ""
+        lines.append(f"| {name} | {v['mean']:.4f} | {v['low']:.4f} to {v['high']:.4f} | {spread} |")
+    return "\n".join(lines)
+
+
+def column(path: Path, name: str) -> torch.Tensor:
+    """A column of a table of slices."""
+    with path.open(newline="") as file:
+        return torch.tensor([float(line[name]) for line in csv.DictReader(file)])
+
+
+def insert(path: Path, text: str) -> None:
+    """Replace what stands between the two marks of a file."""
+    begin, end = "<!-- lidc: begin -->", "<!-- lidc: end -->"
+    before, rest = path.read_text().split(begin)
+    _, after = rest.split(end)
+    path.write_text(f"{before}{begin}\n{text}\n{end}{after}")
+
+
+def main() -> None:
+    """Measure, draw, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "lidc")
+    options = parser.parse_args()
+    torch.set_num_threads(os.cpu_count() or 1)
+    found: list[tuple[Row, dict[str, Any]]] = []
+    slices: dict[str, Path] = {}
+    for row in rows(options.runs):
+        content, path = measure(row, options.data, options.runs)
+        found.append((row, content))
+        slices[row.name.replace("`", "")] = path
+    first = found[0][1]
+    stamp = (
+        f"Measured by `make results-lidc DATA=lidc` at commit {commit()} with torch "
+        f"{torch.__version__} on a {os.cpu_count()}-core {platform.machine()} CPU: "
+        f"{first['slices']:,} test slices of {first['patients']} patients, draws with seed 0. "
+        "In brackets: 95 % bootstrap interval over patients."
+    )
+    summary = f"{table(found)}\n\n{stamp}"
+    insert(ROOT / "README.md", summary)
+    insert(ROOT / "docs" / "results.md", "\n\n".join([summary, *(details(*f) for f in found)]))
+    target = ROOT / "docs" / "figures" / "lidc"
+    about = f"{first['slices']:,} test slices"
+    spread = {name: column(path, "ged") for name, path in slices.items()}
+    curves = {
+        name: reliability(column(path, "presence").clamp(0, 1), column(path, "drawn"))
+        for name, path in slices.items()
+    }
+    figures.save(pictures.draw_spread(spread, f"GED of {about}"), target / "spread.png")
+    figures.save(
+        pictures.draw_reliability(curves, f"is there a lesion? {about}"), target / "reliability.png"
+    )
+    for row, _ in found:
+        folder = run.find(row.model)
+        if history := run.read_log(folder):
+            name = Path(row.model).name
+            figures.save(figures.draw_history(history, name), target / f"history-{name}.png")
+    print(summary)
+
+
+if __name__ == "__main__":
+    main()

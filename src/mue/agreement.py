@@ -1,0 +1,235 @@
+"""A predictor and slices that several raters drew, turned into numbers."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from mue.data.prepared import Split, open_prepared
+from mue.data.slices import Slices
+from mue.evaluate import IN_USE, MOST, NEGLIGIBLE
+from mue.files import write_atomic
+from mue.metrics.calibration import brier, drawn, ece, presence, reliability
+from mue.metrics.energy import draws, empirical, energy_distance
+from mue.metrics.interval import interval, interval_of
+from mue.metrics.matching import hm_iou
+from mue.metrics.overlap import joint_iou, top_dice
+from mue.predict import Predictor
+
+TOP = 16
+"""Answers that `ged` weighs, renormalised."""
+DRAWS = (16, 32, 50, 100)
+"""Numbers of draws that the literature reports."""
+FIRST = (1, 4, 8, 16)
+"""How many answers a reader may look at before finding a rater's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What a model says about slices, slice by slice.
+
+    Attributes:
+        id: Name of each slice.
+        patient: Whom it shows.
+        ged: Energy distance of the top 16 answers, renormalised, and the raters.
+        rest: Probability beyond these answers.
+        ged_n: The same for n answers drawn by their probability.
+        hm_iou_n: Hungarian-matched IoU of those n answers.
+        dice: Dice of the most probable answer, mean over raters.
+        coverage: Share of raters who find their mask (IoU of at least 0.5) in the first k answers.
+        presence: Predicted probability that there is a lesion.
+        drawn: Share of raters who drew one.
+        entropy: Of the ranking, in nats.
+        codes: Codes in use: more probable than 1 % for some slice.
+        split: Which patients.
+        data: Digest of the prepared data.
+    """
+
+    id: tuple[str, ...]
+    patient: tuple[str, ...]
+    ged: Float[Tensor, " b"]
+    rest: Float[Tensor, " b"]
+    ged_n: dict[int, Float[Tensor, " b"]]
+    hm_iou_n: dict[int, Float[Tensor, " b"]]
+    dice: Float[Tensor, " b"]
+    coverage: dict[int, Float[Tensor, " b"]]
+    presence: Float[Tensor, " b"]
+    drawn: Float[Tensor, " b"]
+    entropy: Float[Tensor, " b"]
+    codes: int
+    split: Split
+    data: str
+
+    def columns(self) -> dict[str, Float[Tensor, " b"]]:
+        """Every number of every slice, by its name."""
+        return {
+            "ged": self.ged,
+            "rest": self.rest,
+            **{f"ged_{n}": v for n, v in self.ged_n.items()},
+            **{f"hm_iou_{n}": v for n, v in self.hm_iou_n.items()},
+            "dice_top": self.dice,
+            **{f"coverage_{k}": v for k, v in self.coverage.items()},
+            "presence": self.presence,
+            "drawn": self.drawn,
+            "entropy": self.entropy,
+        }
+
+    def report(self) -> dict[str, object]:
+        """What `report.json` holds: every metric with its interval over patients."""
+        names = sorted(set(self.patient))
+        number = {name: i for i, name in enumerate(names)}
+        group = torch.tensor([number[p] for p in self.patient])
+
+        def of(values: Tensor) -> dict[str, float]:
+            return asdict(interval(values, group, generator=torch.Generator().manual_seed(0)))
+
+        def miscalibration(index: Tensor) -> float:
+            return ece(self.presence[index], self.drawn[index]).item()
+
+        error = asdict(
+            interval_of(miscalibration, group, generator=torch.Generator().manual_seed(0))
+        )
+        del error["std"]  # it is one number for all slices
+        bins = reliability(self.presence, self.drawn)
+        own = {k: v for k, v in self.columns().items() if k not in ("presence", "drawn", "entropy")}
+        return {
+            "split": self.split,
+            "data": self.data,
+            "slices": len(self.id),
+            "patients": len(names),
+            "passes": 1,
+            **{name: of(values) for name, values in own.items()},
+            "presence": {
+                "brier": of(brier(self.presence, self.drawn)),
+                "ece": error,
+                "reliability": [
+                    {"count": int(n), "predicted": p, "drawn": s}
+                    for n, p, s in zip(
+                        bins.count.tolist(),
+                        bins.predicted.tolist(),
+                        bins.share.tolist(),
+                        strict=True,
+                    )
+                    if n
+                ],
+            },
+            "codes_in_use": self.codes,
+        }
+
+    def save_table(self, path: Path) -> None:
+        """Write a line for each slice, for those who want to look closer."""
+        text = io.StringIO()
+        table, columns = csv.writer(text, lineterminator="\n"), self.columns()
+        table.writerow(["id", "patient", *columns])
+        rows = zip(*(v.tolist() for v in columns.values()), strict=True)
+        for name, patient, values in zip(self.id, self.patient, rows, strict=True):
+            table.writerow([name, patient, *(f"{v:.6g}" for v in values)])
+        write_atomic(path, text.getvalue().encode())
+
+
+def agreement(
+    predictor: Predictor,
+    data: str | Path,
+    *,
+    split: Split = "test",
+    seed: int = 0,
+    batch: int = 32,
+    watch: Callable[[int, int], None] | None = None,
+) -> Agreement:
+    """Judge a model by the raters of prepared slices.
+
+    Answers are probability maps cut at one half. `seed` is of the draws of `ged_n` and `hm_iou_n`.
+    `watch` is told how many slices are done, of how many. The model is not changed.
+    """
+    if predictor.config.data.name != "slices":
+        raise ValueError(
+            f"this model answers {predictor.config.data.name!r}, and {data} holds slices; "
+            "take a model trained on slices, or leave out --data"
+        )
+    prepared = open_prepared(data)
+    source = Slices(prepared, split, device=predictor.device)
+    parts = list(_judge(predictor, source, batch, watch))
+    k = max(part.p.shape[1] for part in parts)
+    more = [k - part.p.shape[1] for part in parts]  # batches differ in how many they decoded
+    p = torch.cat([F.pad(part.p, (0, m)) for part, m in zip(parts, more, strict=True)])
+    q = torch.cat([part.q for part in parts])
+    sy = torch.cat([F.pad(x.sy, (0, 0, 0, m), value=1) for x, m in zip(parts, more, strict=True)])
+    ss = torch.cat([F.pad(x.ss, (0, m, 0, m), value=1) for x, m in zip(parts, more, strict=True)])
+    sy = sy.masked_fill((p == 0)[:, :, None], 1)  # what was not kept covers nobody
+    yy = torch.cat([part.yy for part in parts])
+    top = min(TOP, k)
+    kept = p[:, :top] / p[:, :top].sum(dim=1, keepdim=True)
+    pick = {n: draws(p, n, torch.Generator().manual_seed(seed)) for n in DRAWS}
+    rows = torch.arange(len(p))[:, None]
+    found = {n: (1 - sy[:, :n]).amax(dim=1) >= 0.5 for n in FIRST}
+    normal = p / p.sum(dim=1, keepdim=True)
+    highest = torch.zeros(len(predictor.modal.codebook.codes))
+    for part in parts:
+        highest.scatter_reduce_(0, part.code.flatten(), part.p.flatten(), "amax")
+    return Agreement(
+        id=tuple(row.id for row in source.rows),
+        patient=tuple(row.patient for row in source.rows),
+        ged=energy_distance(sy[:, :top], ss[:, :top, :top], yy, kept, q),
+        rest=(1 - p[:, :top].sum(dim=1)).clamp_min(0),
+        ged_n={n: energy_distance(sy, ss, yy, empirical(i, k), q) for n, i in pick.items()},
+        hm_iou_n={n: hm_iou((1 - sy)[rows, pick[n]]) for n in (16,)},
+        dice=torch.cat([part.dice for part in parts]),
+        coverage={n: (f * q).sum(dim=1) for n, f in found.items()},
+        presence=torch.cat([part.presence for part in parts]),
+        drawn=torch.cat([part.drawn for part in parts]),
+        entropy=-torch.xlogy(normal, normal).sum(dim=1),
+        codes=int((highest > IN_USE).sum()),
+        split=split,
+        data=prepared.digest,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A batch of slices: all that the metrics need, without the pixels."""
+
+    sy: Float[Tensor, "b k m"]
+    ss: Float[Tensor, "b k k"]
+    yy: Float[Tensor, "b m m"]
+    p: Float[Tensor, "b k"]
+    q: Float[Tensor, "b m"]
+    code: Tensor
+    dice: Float[Tensor, " b"]
+    presence: Float[Tensor, " b"]
+    drawn: Float[Tensor, " b"]
+
+
+def _judge(
+    predictor: Predictor,
+    source: Slices,
+    batch: int,
+    watch: Callable[[int, int], None] | None,
+) -> Iterator[_Part]:
+    most = min(MOST, len(predictor.modal.codebook.codes))
+    for first in range(0, len(source), batch):
+        last = min(first + batch, len(source))
+        case = source.case(torch.arange(first, last))
+        h = predictor.propose(case.x, most, least=NEGLIGIBLE)
+        s, ys = h.y > 0.5, case.ys > 0.5
+        k, d = s.shape[1], 1 - joint_iou(s, ys).cpu()
+        yield _Part(
+            sy=d[:, :k, k:],
+            ss=d[:, :k, :k],
+            yy=d[:, k:, k:],
+            p=h.prob.cpu(),
+            q=case.q.cpu(),
+            code=h.code.cpu(),
+            dice=top_dice(s, ys, case.q).cpu(),
+            presence=presence(s, h.normalized().prob).cpu(),
+            drawn=drawn(ys, case.q).cpu(),
+        )
+        if watch is not None:
+            watch(last, len(source))

@@ -1,0 +1,54 @@
+"""A slice of a lesion as importers find it, before it is prepared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, UInt8
+
+Key = tuple[str, str, str]
+"""Patient, nodule and slice: what names an item."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One slice of one lesion with the masks of its four graders, in no order.
+
+    Attributes:
+        patient: LIDC-IDRI-XXXX, or the series UID where the source names no patient.
+        nodule: The lesion, unique within its patient.
+        slice: The slice, unique within its nodule.
+        image: Grey values.
+        masks: What each grader drew; empty for a grader who drew nothing.
+        spacing: Millimetres from pixel to pixel, None where the source does not say.
+        source: The file that the image came from, relative to what was imported.
+    """
+
+    patient: str
+    nodule: str
+    slice: str
+    image: UInt8[np.ndarray, "h w"]
+    masks: Bool[np.ndarray, "4 h w"]
+    spacing: float | None
+    source: str
+
+    @property
+    def key(self) -> Key:
+        """What names the item."""
+        return self.patient, self.nodule, self.slice
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """Something that could not be imported.
+
+    Attributes:
+        what: The thing: a path in the source, or the name of a slice or a series.
+        why: What is wrong with it, as one clause that follows on `what`.
+        key: The item to take back, where it was yielded before this came to light.
+    """
+
+    what: str
+    why: str
+    key: Key | None = None

@@ -1,0 +1,1 @@
+"""LIDC-IDRI, read from each of the forms in which it goes around."""

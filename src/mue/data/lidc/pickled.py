@@ -1,0 +1,323 @@
+"""`data_lidc.pickle` of the PyTorch Probabilistic U-Net, read without running what it says.
+
+A pickle is a program: it may name any function and have it called. Here no name leads to the
+function it stands for. The few that numpy arrays need lead to stand-ins that check their arguments
+and note them down; any other name is refused.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import pickle
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from jaxtyping import Bool, UInt8
+
+from mue.data.item import Bad, Item, Key
+from mue.data.lidc.archive import Meter
+from mue.data.lidc.options import Options, middle
+from mue.data.lidc.png import threshold
+
+NODULE = "unknown"
+"""The nodule of every item: the file does not say which slices show the same one."""
+_KINDS = re.compile(r"[<>|=]?(?:b1|[iu][1248]|f[248])")
+_BROKEN = (
+    pickle.UnpicklingError,
+    EOFError,
+    LookupError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    MemoryError,
+    RecursionError,
+)
+
+
+def read(
+    sources: Sequence[Path], options: Options, meter: Meter, memory: int | None = None
+) -> Iterator[Item | Bad]:
+    """The slices of pickles: a dictionary of dictionaries with `image`, `masks`, `series_uid`.
+
+    A pickle is one value and is read whole. So a file larger than half of the machine's memory
+    (`memory`, in bytes) is refused before anything is read.
+
+    Raises:
+        ValueError: If a pickle names anything but numpy arrays and builtin containers.
+    """
+    if memory is None and hasattr(os, "sysconf"):  # Windows does not say
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    home: dict[Key, Path] = {}
+    for source in sources:
+        size = source.stat().st_size
+        if memory is not None and 2 * size > memory:
+            raise ValueError(
+                f"{source.name} has {size} bytes, more than half of the {memory} bytes of memory "
+                "here, and a pickle can only be read whole; import it on a larger machine"
+            )
+        try:
+            with source.open("rb") as file:
+                table = _Reader(_Metered(file, meter), source.name).load()
+        except _RefusedError:
+            raise
+        except _BROKEN as error:
+            yield Bad(source.name, f"is cut off or damaged as a pickle ({error})")
+            continue
+        if not isinstance(table, dict):
+            yield Bad(source.name, "must be a dictionary of slices, and is none")
+            continue
+        while table:
+            name = next(iter(table))
+            item = _item(name, table.pop(name), f"{source.name}/{_plain(name)}", options)
+            if isinstance(item, Item):
+                if item.key in home:
+                    at = home[item.key].name
+                    item = Bad(item.source, f"is a slice that {at} has already brought")
+                else:
+                    home[item.key] = source
+            yield item
+
+
+def _item(name: object, entry: object, at: str, options: Options) -> Item | Bad:
+    """One entry of the dictionary."""
+    try:
+        if not isinstance(name, str | int) or not str(name).isprintable():
+            raise ValueError("must be named by a plain string or a number")
+        if not isinstance(entry, dict):
+            raise ValueError("must be a dictionary with `image`, `masks` and `series_uid`")
+        for part in ("image", "masks", "series_uid"):
+            if part not in entry:
+                raise ValueError(f"has no {part!r}")
+        series = entry["series_uid"]
+        if not isinstance(series, str) or not series or not series.isprintable():
+            raise ValueError("has a `series_uid` that is no text")
+        image = _grey(_array(entry["image"], "image"))
+        masks = _masks(entry["masks"], image)
+        image, masks = middle(image, masks, options.size)
+    except ValueError as error:
+        return Bad(at, str(error))
+    return Item(series, NODULE, str(name), image, masks, None, at)
+
+
+def _plain(name: object) -> str:
+    """A name as a terminal may show it."""
+    return str(name) if str(name).isprintable() else ascii(name)
+
+
+def _grey(image: np.ndarray) -> UInt8[np.ndarray, "h w"]:
+    """Grey values, from 0..1 in floating point or 0..255 in either."""
+    if image.ndim != 2 or image.size == 0:
+        raise ValueError(f"has an image of shape {image.shape}; it must have two axes")
+    if not np.isfinite(image).all() or image.min() < 0 or image.max() > 255:
+        raise ValueError("has an image with values outside of 0..255")
+    unit = image.dtype.kind == "f" and image.max() <= 1
+    return np.rint(image * 255.0 if unit else image).astype(np.uint8)
+
+
+def _masks(masks: object, image: np.ndarray) -> Bool[np.ndarray, "4 h w"]:
+    """The four masks, from a list of arrays or one array."""
+    if isinstance(masks, _Array):
+        each = list(_array(masks, "masks"))
+    elif isinstance(masks, list | tuple):
+        each = [_array(mask, "masks") for mask in masks]
+    else:
+        raise ValueError("has `masks` that are no list of arrays")
+    if len(each) != 4:
+        raise ValueError(f"has {len(each)} masks; a slice has 4")
+    for mask in each:
+        if mask.shape != image.shape:
+            raise ValueError(
+                f"has a mask of shape {mask.shape} and an image of shape {image.shape}; "
+                "they must be the same"
+            )
+    return np.stack([threshold(mask) for mask in each])
+
+
+def _array(value: object, part: str) -> np.ndarray:
+    if not isinstance(value, _Array) or value.array is None:
+        raise ValueError(f"has {part!r} that is no array")
+    return value.array
+
+
+class _RefusedError(ValueError):
+    """The pickle does what no pickle of arrays does, so none of it is to be trusted."""
+
+
+class _Metered:
+    """A file that reports what is read of it."""
+
+    def __init__(self, file: IO[bytes], meter: Meter) -> None:
+        self._file, self._meter = file, meter
+
+    def read(self, count: int = -1) -> bytes:
+        return self._told(self._file.read(count))
+
+    def readline(self) -> bytes:
+        return self._told(self._file.readline())
+
+    def _told(self, data: bytes) -> bytes:
+        self._meter.add_(len(data))
+        return data
+
+
+class _Reader(pickle.Unpickler):
+    """An unpickler whose every name leads to a stand-in or to an error."""
+
+    def __init__(self, file: _Metered, name: str) -> None:
+        super().__init__(file, encoding="latin1")
+        self._name = name
+
+    def find_class(self, module: str, name: str) -> Any:
+        where = module.replace("numpy._core", "numpy.core")
+        made = _STAND_INS.get((where, name))
+        if made is not None:
+            return _Call(name, made)
+        if module in ("builtins", "__builtin__") and name in ("set", "frozenset"):
+            return {"set": set, "frozenset": frozenset}[name]
+        raise _RefusedError(
+            f"the pickle {self._name} names {f'{module}.{name}'!r}; only numpy arrays and builtin "
+            "containers are admitted, for anything else could run a program"
+        )
+
+    def persistent_load(self, pid: Any) -> Any:
+        raise _RefusedError(
+            f"the pickle {self._name} refers to an object outside of itself, {pid!r}"
+        )
+
+
+class _Call:
+    """Stands for a function or class of numpy; can be called and nothing else."""
+
+    __slots__ = ("_make", "_name")
+
+    def __init__(self, name: str, make: Callable[..., object]) -> None:
+        self._name, self._make = name, make
+
+    def __call__(self, *arguments: object) -> object:
+        try:
+            return self._make(*arguments)
+        except TypeError as error:
+            raise _RefusedError(f"the pickle calls {self._name} as numpy never does") from error
+
+    def __setstate__(self, state: object) -> None:
+        raise _RefusedError(f"the pickle would change {self._name}")
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+
+class _Dtype:
+    """A kind of number, in the byte order that comes later."""
+
+    __slots__ = ("_code", "_order")
+
+    def __init__(self, code: str) -> None:
+        self._code, self._order = code, "="
+
+    def __setstate__(self, state: object) -> None:
+        if not (
+            isinstance(state, tuple)
+            and len(state) > 4
+            and state[1] in ("<", ">", "|", "=")
+            and state[2:5] == (None, None, None)
+        ):
+            raise _RefusedError(
+                "the pickle has an array of structures; only plain numbers are read"
+            )
+        self._order = state[1]
+
+    @property
+    def dtype(self) -> np.dtype:
+        return np.dtype(self._code.lstrip("<>|=")).newbyteorder(self._order)  # pyright: ignore[reportArgumentType]
+
+
+class _Array:
+    """An array whose content comes later. The bytes are viewed, not copied."""
+
+    __slots__ = ("array",)
+
+    def __init__(self) -> None:
+        self.array: np.ndarray | None = None
+
+    def __setstate__(self, state: object) -> None:
+        if not (isinstance(state, tuple) and len(state) == 5):
+            raise _RefusedError("the pickle has an array in no form that numpy writes")
+        _, shape, dtype, fortran, data = state
+        self.array = _view(data, dtype, shape, "F" if fortran else "C")
+
+
+def _view(data: object, dtype: object, shape: object, order: object) -> np.ndarray:
+    """An array of exactly the bytes that the pickle holds, whatever the shape claims."""
+    if isinstance(data, str):
+        data = data.encode("latin1")  # bytes of Python 2
+    if not isinstance(data, bytes | bytearray) or not isinstance(dtype, _Dtype):
+        raise _RefusedError("the pickle has an array of objects; only plain numbers are read")
+    if not (
+        isinstance(shape, tuple)
+        and len(shape) <= 4
+        and all(type(side) is int and side >= 0 for side in shape)
+        and order in ("C", "F")
+    ):
+        raise _RefusedError(f"the pickle has an array of shape {shape!r}; at most 4 axes are read")
+    kind = dtype.dtype
+    if math.prod(shape) * kind.itemsize != len(data):
+        raise _RefusedError(
+            f"the pickle has an array of shape {shape} and {kind} that holds {len(data)} bytes"
+        )
+    return np.frombuffer(data, kind).reshape(shape, order="F" if order == "F" else "C")
+
+
+def _reconstruct(kind: object, shape: object, code: object) -> _Array:
+    if not (isinstance(kind, _Call) and kind.name == "ndarray" and shape == (0,)):
+        raise _RefusedError("the pickle makes an array in no form that numpy writes")
+    if code not in (b"b", "b"):
+        raise _RefusedError("the pickle makes an array in no form that numpy writes")
+    return _Array()
+
+
+def _frombuffer(
+    data: object, dtype: object, shape: object, order: object, axes: object = None
+) -> _Array:
+    made = _Array()
+    made.array = _view(data, dtype, shape, "C" if order == "K" else order)
+    if order == "K":  # neither C nor Fortran: the axes come in the order that memory has them
+        if not isinstance(axes, tuple) or sorted(axes) != list(range(made.array.ndim)):
+            raise _RefusedError("the pickle makes an array in no form that numpy writes")
+        made.array = made.array.transpose(axes)
+    return made
+
+
+def _dtype(code: object, *_: object) -> _Dtype:
+    if not isinstance(code, str) or _KINDS.fullmatch(code) is None:
+        raise _RefusedError(f"the pickle has values of kind {code!r}; only plain numbers are read")
+    return _Dtype(code)
+
+
+def _scalar(dtype: object, data: object) -> int | float | bool:
+    return _view(data, dtype, (1,), "C")[0].item()
+
+
+def _encode(text: object, encoding: object = "latin1") -> bytes:
+    if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
+        raise _RefusedError("the pickle calls _codecs.encode for another encoding than latin1")
+    return text.encode("latin1")
+
+
+def _ndarray(*_: object) -> object:
+    raise _RefusedError("the pickle calls numpy.ndarray itself, which numpy never does")
+
+
+_STAND_INS: dict[tuple[str, str], Callable[..., object]] = {
+    ("numpy", "ndarray"): _ndarray,
+    ("numpy", "dtype"): _dtype,
+    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy.core.multiarray", "scalar"): _scalar,
+    ("numpy.core.numeric", "_frombuffer"): _frombuffer,
+    ("_codecs", "encode"): _encode,
+}

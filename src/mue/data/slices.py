@@ -1,0 +1,89 @@
+"""Prepared slices as a data set: a split of them, resident on the device."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from mue.config import ViewsConfig
+from mue.data.augment import DRAWS, view
+from mue.data.draw import uniform
+from mue.data.prepared import Prepared, Split
+from mue.types import Case, Pair
+
+
+class Slices:
+    """The slices of a split, with the masks of their raters.
+
+    `pair` draws from them without end: item i is a slice, raters and a view of it that depend on
+    (seed, i) alone. `case` gives slice i itself, with all of its raters. Slices stay bytes and
+    masks bits until they are asked for: 10,000 slices of 128 x 128 with four raters take 250 MB.
+    """
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        split: Split,
+        *,
+        seed: int = 0,
+        raters: int = 1,
+        views: ViewsConfig | None = None,
+        device: torch.device | None = None,
+    ) -> None:
+        self.device = torch.device("cpu") if device is None else device
+        self.seed = seed
+        member = prepared.members(split)
+        if not len(member):
+            raise ValueError(
+                f"{prepared.folder} has no slice of a patient of the split {split!r}; "
+                f"it has {len({r.patient for r in prepared.rows})} patients in all"
+            )
+        if not 1 <= raters <= prepared.raters:
+            raise ValueError(
+                f"data.answers must be in 1..{prepared.raters} (the raters of "
+                f"{prepared.folder}), got {raters}"
+            )
+        self.raters = raters
+        self.views = ViewsConfig() if views is None else views
+        self.size = prepared.size
+        self.rows = [prepared.rows[i] for i in member]
+        self._image = torch.from_numpy(prepared.images[member]).to(self.device)
+        self._mask = torch.from_numpy(prepared.masks[member]).to(self.device)
+        self._bit = torch.arange(7, -1, -1, device=self.device, dtype=torch.uint8)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def pair(self, index: Int[Tensor, " b"]) -> Pair:
+        """Slices drawn with replacement, each in a view of its own and with some of its raters."""
+        total = self._mask.shape[1]
+        u = uniform(self.seed, index.to(self.device), 1 + DRAWS + total)
+        which = (u[:, 0].double() * len(self.rows)).long()
+        order = u[:, 1 + DRAWS :].argsort(dim=1)[:, : self.raters]
+        x, y = view(self._x(which), self._ys(which, order), u[:, 1 : 1 + DRAWS], self.views)
+        return Pair(x, y[:, :, None])
+
+    def case(self, index: Int[Tensor, " b"]) -> Case:
+        """The slices themselves, each with the masks of all of its raters."""
+        index = index.to(self.device)
+        total = self._mask.shape[1]
+        order = torch.arange(total, device=self.device).expand(len(index), -1)
+        rows = [self.rows[i] for i in index.tolist()]
+        return Case(
+            x=self._x(index),
+            ys=self._ys(index, order)[:, :, None],
+            q=torch.full((len(index), total), 1 / total, device=self.device),
+            id=tuple(row.id for row in rows),
+            group=tuple(row.patient for row in rows),
+        )
+
+    def _x(self, which: Int[Tensor, " b"]) -> Float[Tensor, "b 1 h w"]:
+        return self._image[which][:, None].float() / 255
+
+    def _ys(self, which: Int[Tensor, " b"], rater: Int[Tensor, "b r"]) -> Float[Tensor, "b r h w"]:
+        """Masks of the chosen raters, unpacked."""
+        h, w = self.size
+        packed = self._mask[which[:, None], rater]
+        bits = (packed[..., None] >> self._bit) & 1
+        return bits.flatten(2)[..., : h * w].unflatten(2, (h, w)).float()

@@ -1,0 +1,110 @@
+"""How far the predicted distribution of answers is from that of the graders."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from mue.metrics.overlap import joint_iou
+
+
+def energy_distance(
+    sy: Float[Tensor, "b k m"],
+    ss: Float[Tensor, "b k k"],
+    yy: Float[Tensor, "b m m"],
+    p: Float[Tensor, "b k"],
+    q: Float[Tensor, "b m"],
+) -> Float[Tensor, " b"]:
+    """Energy distance of two weighted sets (appendix `ged`), from the distances of their members.
+
+        D^2 = 2 E[d(S, Y)] - E[d(S, S')] - E[d(Y, Y')]
+
+    with S, S' drawn by p and Y, Y' drawn by q. The first term asks for answers that are right; the
+    second rewards answers that differ, as much as the graders do.
+
+    >>> far = torch.ones(1, 1, 1)
+    >>> one = torch.ones(1, 1)
+    >>> energy_distance(far, 0 * far, 0 * far, one, one)
+    tensor([2.])
+    """
+    return 2 * _mean(sy, p, q) - _mean(ss, p, p) - _mean(yy, q, q)
+
+
+def ged(
+    s: Bool[Tensor, "b k c h w"],
+    p: Float[Tensor, "b k"],
+    ys: Bool[Tensor, "b m c h w"],
+    q: Float[Tensor, "b m"],
+) -> Float[Tensor, " b"]:
+    """Energy distance of hypotheses and graders, both weighted, where d = 1 - IoU.
+
+    It is the expectation itself, free of the noise and of the bias of drawing hypotheses. Never
+    compare it with somebody's `ged_16`.
+
+    >>> mask = torch.tensor([[[[[True, True], [False, False]]]]])
+    >>> ys = torch.cat([mask, ~mask], dim=1)
+    >>> ged(mask, torch.ones(1, 1), ys, torch.tensor([[0.5, 0.5]]))
+    tensor([0.5000])
+    """
+    for name, weight in (("p", p), ("q", q)):
+        if (weight < 0).any() or not ((weight.sum(dim=1) - 1).abs() < 1e-4).all():
+            raise ValueError(
+                f"`{name}` must be non-negative and sum to 1 for each input; renormalise it first"
+            )
+    w = torch.cat([p, -q], dim=1)  # the three terms at once: D^2 = -w.d.w over both sets together
+    return -_mean(1 - joint_iou(s, ys), w, w)
+
+
+def draws(p: Float[Tensor, "b k"], n: int, generator: torch.Generator) -> Int[Tensor, "b n"]:
+    """Draw n of the k hypotheses of each input with replacement, by their probability.
+
+    `p` need not sum to 1. The draws are made where the generator lives, so that one seed gives the
+    same draws whatever the device of `p`.
+
+    >>> draws(torch.tensor([[0.0, 0.3]]), 4, torch.Generator())
+    tensor([[1, 1, 1, 1]])
+    """
+    if n < 1:
+        raise ValueError(f"`n`, the number of draws, must be at least 1, got {n}")
+    pick = torch.multinomial(p.to(generator.device), n, replacement=True, generator=generator)
+    return pick.to(p.device)
+
+
+def empirical(pick: Int[Tensor, "b n"], k: int) -> Float[Tensor, "b k"]:
+    """Share of the draws that fell on each of k hypotheses.
+
+    >>> empirical(torch.tensor([[2, 0, 2, 2]]), 3)
+    tensor([[0.2500, 0.0000, 0.7500]])
+    """
+    count = torch.zeros(len(pick), k, device=pick.device)
+    return count.scatter_add_(1, pick, torch.ones_like(pick, dtype=count.dtype)) / pick.shape[1]
+
+
+def ged_n(
+    s: Bool[Tensor, "b k c h w"],
+    p: Float[Tensor, "b k"],
+    ys: Bool[Tensor, "b m c h w"],
+    q: Float[Tensor, "b m"],
+    n: int,
+    generator: torch.Generator,
+) -> Float[Tensor, " b"]:
+    """The literature's GED: n hypotheses drawn by p, each with weight 1/n.
+
+    Pairs of a draw with itself are included, which makes E[d(S, S')] too small by a share of 1/n:
+
+        E[ged_n] = ged + E[d(S, S')] / n
+
+    The draws are among k masks, so their shares take the place of p and no mask is copied.
+
+    >>> mask = torch.tensor([[[[[True, True], [False, False]]]]])
+    >>> one = torch.ones(1, 1)
+    >>> ged_n(mask, one, ~mask, one, 16, torch.Generator())
+    tensor([2.])
+    """
+    return ged(s, empirical(draws(p, n, generator), s.shape[1]), ys, q)
+
+
+def _mean(
+    d: Float[Tensor, "b k m"], p: Float[Tensor, "b k"], q: Float[Tensor, "b m"]
+) -> Float[Tensor, " b"]:
+    """p.d.q: the mean of d where one side is drawn by p and the other by q."""
+    return (p.unsqueeze(2) * d * q.unsqueeze(1)).sum(dim=(1, 2))

@@ -1,0 +1,197 @@
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mue.data.item import Bad, Item
+from mue.data.lidc.options import Options
+from mue.data.lidc.read import read
+
+Make = Callable[..., Path]
+Files = dict[str, bytes]
+
+
+def imported(*sources: Path, size: int | None = None) -> tuple[list[Item], list[Bad]]:
+    found = list(read(sources, "slices", Options(size=size)))
+    return [f for f in found if isinstance(f, Item)], [f for f in found if isinstance(f, Bad)]
+
+
+def test_slices_come_with_their_four_masks(nodule: Callable[..., Files], pack: Make, folder: Make):
+    files = nodule(k=2) | nodule(k=3)
+    for source, prefix in ((folder(files), ""), (pack(files), "source.tar.gz/")):
+        items, bad = imported(source)
+        assert not bad
+        assert [i.key for i in items] == [
+            ("LIDC-IDRI-0001", "nodule-0", "slice-2"),
+            ("LIDC-IDRI-0001", "nodule-0", "slice-3"),
+        ]
+        assert items[0].image[0].tolist() == [2, 3, 4, 5, 6, 7, 8, 9]
+        assert items[0].masks.sum(axis=(1, 2)).tolist() == [2, 3, 4, 5]
+        assert items[0].source == prefix + "LIDC-IDRI-0001/nodule-0/images/slice-2.png"
+        assert items[0].spacing is None
+
+
+def test_a_folder_around_the_patients_makes_no_difference(
+    nodule: Callable[..., Files], folder: Make
+):
+    items, _ = imported(folder({f"set/v1/{name}": data for name, data in nodule().items()}))
+    assert items[0].patient == "LIDC-IDRI-0001"
+
+
+def test_a_slice_is_yielded_before_the_archive_ends(nodule: Callable[..., Files], pack: Make):
+    source = pack(nodule(k=0) | nodule(k=1))
+    source.write_bytes(source.read_bytes()[:-40])
+    items, bad = imported(source)
+    assert len(items) >= 1
+    assert bad[0].what == "source.tar.gz"
+
+
+@pytest.mark.parametrize("masks", [0, 3])
+def test_too_few_masks_are_counted(nodule: Callable[..., Files], folder: Make, masks: int):
+    items, bad = imported(folder(nodule(masks=masks) | nodule(k=1)))
+    assert [i.slice for i in items] == ["slice-1"]
+    assert bad == [
+        Bad("LIDC-IDRI-0001/nodule-0/images/slice-0.png", f"has {masks} masks; a slice has 4")
+    ]
+
+
+def test_a_fifth_mask_takes_back_its_slice(nodule: Callable[..., Files], folder: Make):
+    items, bad = imported(folder(nodule(masks=6) | nodule(k=1)))
+    assert len(items) == 2  # the first was whole when its fifth mask was not yet seen
+    assert len(bad) == 1
+    assert bad[0].key == items[0].key == ("LIDC-IDRI-0001", "nodule-0", "slice-0")
+    assert bad[0].what.endswith("mask-4/slice-0.png")
+    assert bad[0].why == "is one mask more than the 4 of its slice"
+
+
+def test_a_fifth_mask_before_the_image_is_noticed_too(nodule: Callable[..., Files], pack: Make):
+    items, bad = imported(pack(dict(reversed(nodule(masks=5).items()))))
+    assert not items
+    assert [b.why for b in bad] == ["is one mask more than the 4 of its slice"]
+
+
+def test_masks_without_an_image_are_named(nodule: Callable[..., Files], folder: Make):
+    files = nodule()
+    del files["LIDC-IDRI-0001/nodule-0/images/slice-0.png"]
+    _, bad = imported(folder(files))
+    assert bad == [Bad("LIDC-IDRI-0001/nodule-0/slice-0", "has 4 masks but no image")]
+
+
+def test_a_second_image_is_noticed(nodule: Callable[..., Files], folder: Make):
+    _, bad = imported(folder(nodule() | {f"more/{n}": data for n, data in nodule().items()}))
+    assert [(b.why, b.key) for b in bad] == [
+        ("is a second image of the same slice", ("LIDC-IDRI-0001", "nodule-0", "slice-0"))
+    ]
+
+
+def test_a_slice_in_two_archives_is_kept_once(nodule: Callable[..., Files], pack: Make):
+    one, two = pack(nodule(), "one.tar.gz"), pack(nodule() | nodule(k=1), "two.tar.gz")
+    items, bad = imported(one, two)
+    assert [i.source.partition("/")[0] for i in items] == ["one.tar.gz", "two.tar.gz"]
+    assert [(b.why, b.key) for b in bad] == [
+        ("is a slice that one.tar.gz has already brought", None)
+    ]
+
+
+def test_masks_of_another_size_than_the_image_are_named(
+    nodule: Callable[..., Files], folder: Make, encode: Callable[..., bytes]
+):
+    files = nodule()
+    files["LIDC-IDRI-0001/nodule-0/mask-2/slice-0.png"] = encode(np.zeros((4, 8), np.uint8))
+    _, bad = imported(folder(files))
+    assert bad == [
+        Bad(
+            "LIDC-IDRI-0001/nodule-0/mask-2/slice-0.png",
+            "is 4×8 pixels and its image 8×8; they must be the same",
+        )
+    ]
+
+
+@pytest.mark.parametrize("keep", [0, 10, 20, 60, -12, -4])
+def test_a_truncated_png_is_named(nodule: Callable[..., Files], folder: Make, keep: int):
+    files = nodule()
+    name = "LIDC-IDRI-0001/nodule-0/images/slice-0.png"
+    files[name] = files[name][:keep]
+    items, bad = imported(folder(files))
+    assert not items
+    assert bad[0].what == name
+    assert bad[0].why in ("is a truncated PNG", "is not a PNG")
+
+
+def test_a_damaged_png_is_named(nodule: Callable[..., Files], folder: Make):
+    files = nodule()
+    name = "LIDC-IDRI-0001/nodule-0/images/slice-0.png"
+    data = bytearray(files[name])
+    data[45] ^= 255
+    files[name] = bytes(data)
+    _, bad = imported(folder(files))
+    assert bad[0].why.startswith("is a truncated or damaged PNG")
+
+
+def test_a_png_that_claims_to_be_enormous_is_not_decoded(
+    nodule: Callable[..., Files], folder: Make
+):
+    files = nodule()
+    name = "LIDC-IDRI-0001/nodule-0/mask-3/slice-0.png"
+    files[name] = files[name][:16] + b"\x00\x01\x00\x00" * 2 + files[name][24:]
+    _, bad = imported(folder(files))
+    assert bad == [Bad(name, "is 65536×65536 pixels; at most 4096×4096 are read")]
+
+
+def test_masks_of_zero_and_one_are_masks(
+    nodule: Callable[..., Files], folder: Make, encode: Callable[..., bytes]
+):
+    files = nodule()
+    files["LIDC-IDRI-0001/nodule-0/mask-0/slice-0.png"] = encode(np.eye(8, dtype=np.uint8))
+    files["LIDC-IDRI-0001/nodule-0/mask-1/slice-0.png"] = encode(np.eye(8, dtype=np.uint8) * 127)
+    items, _ = imported(folder(files))
+    assert items[0].masks.sum(axis=(1, 2)).tolist() == [8, 0, 2, 3]
+
+
+def test_colour_becomes_grey_and_sixteen_bits_are_refused(
+    nodule: Callable[..., Files], folder: Make
+):
+    files, name = nodule(), "LIDC-IDRI-0001/nodule-0/images/slice-0.png"
+    for mode, expected in [("RGB", 8), ("I;16", 0)]:
+        out = io.BytesIO()
+        Image.new(mode, (8, 8), (8, 8, 8) if mode == "RGB" else 9).save(out, "PNG")
+        items, bad = imported(folder(files | {name: out.getvalue()}))
+        if expected:
+            assert (items[0].image == expected).all()
+        else:
+            assert "more than 8 bits a pixel" in bad[0].why
+
+
+def test_a_crop_is_the_middle(nodule: Callable[..., Files], folder: Make):
+    items, _ = imported(folder(nodule()), size=4)
+    assert items[0].image.tolist() == [
+        [18, 19, 20, 21],
+        [26, 27, 28, 29],
+        [34, 35, 36, 37],
+        [42, 43, 44, 45],
+    ]
+    assert items[0].masks.shape == (4, 4, 4)
+
+
+def test_a_crop_larger_than_the_image_is_refused(nodule: Callable[..., Files], folder: Make):
+    _, bad = imported(folder(nodule()), size=9)
+    assert [b.why for b in bad] == ["is 8×8 pixels, too small for crops of 9×9"]
+
+
+def test_the_split_is_kept_in_the_provenance_of_a_crop(
+    folder: Make, pack: Make, encode: Callable[..., bytes]
+):
+    blank = np.zeros((180, 180), np.uint8)
+    stem = "LIDC-IDRI-0001/z-105.0_c0"
+    files = {f"val/images/{stem}.png": encode(blank + 7)}
+    files |= {f"val/gt/{stem}_l{i}.png": encode(blank + 255 * (i % 2)) for i in range(4)}
+    for source, prefix in ((folder(files), ""), (pack(files), "source.tar.gz/")):
+        (item,) = read([source], "crops", Options())
+        assert isinstance(item, Item)
+        assert item.key == ("LIDC-IDRI-0001", "c0", "z-105.0")
+        assert item.source == prefix + f"val/images/{stem}.png"
+        assert item.image.shape == (180, 180)
+        assert item.masks.any(axis=(1, 2)).tolist() == [False, True, False, True]

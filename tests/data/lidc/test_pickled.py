@@ -1,0 +1,212 @@
+import os
+import pickle
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mue.data.item import Bad, Item
+from mue.data.lidc.archive import Meter
+from mue.data.lidc.options import Options
+from mue.data.lidc.pickled import read
+
+
+def imported(path: Path, size: int | None = None) -> list[Item | Bad]:
+    return list(read([path], Options(size=size), Meter(path.stat().st_size, None)))
+
+
+def entry(**other: Any) -> dict[str, Any]:
+    masks = [np.zeros((4, 6)) for _ in range(4)]
+    masks[1][2, 3] = 1
+    image = np.linspace(0, 1, 24).reshape(4, 6)
+    return {"image": image, "masks": masks, "series_uid": "1.2.3"} | other
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., Path]:
+    def make(value: object, protocol: int = 4, name: str = "data_lidc.pickle") -> Path:
+        data = value if isinstance(value, bytes) else pickle.dumps(value, protocol)
+        (tmp_path / name).write_bytes(data)
+        return tmp_path / name
+
+    return make
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_every_protocol_gives_the_same_slices(write: Callable[..., Path], protocol: int):
+    (item,) = imported(write({"a_1": entry()}, protocol))
+    assert isinstance(item, Item)
+    assert item.key == ("1.2.3", "unknown", "a_1")
+    assert item.source == "data_lidc.pickle/a_1"
+    assert item.image.tolist() == np.rint(entry()["image"] * 255).astype(int).tolist()
+    assert item.masks.sum(axis=(1, 2)).tolist() == [0, 1, 0, 0]
+    assert item.masks[1, 2, 3]
+
+
+def test_a_pickle_of_python_2_is_read(write: Callable[..., Path]):
+    image = np.arange(24, dtype="<f8").reshape(4, 6) / 23
+    text = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntS'b'\ntR"
+    text += b"(I1\n(I4\nI6\ntcnumpy\ndtype\n(S'f8'\nI0\nI1\ntR(I3\nS'<'\nNNNI-1\nI-1\nI0\ntbI00\n"
+    text += b"T" + struct.pack("<i", image.nbytes) + image.tobytes() + b"tb"
+    body = b"(dS'x'\n(dS'image'\n" + text + b"sS'series_uid'\nS'1.2'\nsS'masks'\n("
+    body += text * 4 + b"lss."
+    (item,) = imported(write(b"\x80\x02" + body))
+    assert isinstance(item, Item)
+    assert item.key == ("1.2", "unknown", "x")
+    assert item.image.ravel().tolist() == np.rint(image.ravel() * 255).tolist()
+
+
+@pytest.mark.parametrize("dtype", ["u1", "<i4", ">i2", ">f4", "f2", "?"])
+@pytest.mark.parametrize("protocol", [2, 5])
+def test_numbers_of_every_kind_and_order_are_read(
+    write: Callable[..., Path], dtype: str, protocol: int
+):
+    image = np.asfortranarray(np.arange(24).reshape(4, 6) % 2).astype(dtype)
+    (item,) = imported(write({7: entry(image=image, masks=np.stack([image] * 4))}, protocol))
+    assert isinstance(item, Item)
+    assert item.slice == "7"
+    assert (item.masks == (np.arange(24).reshape(4, 6) % 2 == 1)).all()
+
+
+def test_integers_are_grey_values_as_they_are(write: Callable[..., Path]):
+    image = np.arange(24, dtype=np.int64).reshape(4, 6) * 11
+    (item,) = imported(write({"a": entry(image=image)}))
+    assert isinstance(item, Item)
+    assert (item.image == image).all()
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (entry(masks=[np.zeros((4, 6))] * 3), "has 3 masks; a slice has 4"),
+        (entry(masks=[np.zeros((4, 6))] * 5), "has 5 masks; a slice has 4"),
+        (entry(masks=[np.zeros((4, 5))] * 4), "a mask of shape (4, 5) and an image of shape"),
+        (entry(masks="none"), "no list of arrays"),
+        (entry(image=np.zeros((4, 6, 3))), "must have two axes"),
+        (entry(image=np.full((4, 6), np.nan)), "values outside of 0..255"),
+        (entry(image=np.full((4, 6), 256)), "values outside of 0..255"),
+        (entry(image=[1, 2]), "'image' that is no array"),
+        (entry(series_uid=3), "`series_uid` that is no text"),
+        ({"image": np.zeros((4, 6)), "masks": []}, "has no 'series_uid'"),
+        (entry(series_uid="1\x1b[2J"), "`series_uid` that is no text"),
+        ([1], "must be a dictionary with"),
+    ],
+)
+def test_a_bad_entry_is_named_and_the_others_are_read(
+    write: Callable[..., Path], value: object, words: str
+):
+    bad, good = imported(write({"bad": value, "good": entry()}))
+    assert isinstance(bad, Bad)
+    assert bad.what == "data_lidc.pickle/bad"
+    assert words in bad.why
+    assert isinstance(good, Item)
+
+
+class Runs:
+    def __init__(self, function: Callable[..., Any], *arguments: object) -> None:
+        self.call = function, arguments
+
+    def __reduce__(self) -> Any:
+        return self.call
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        (Runs(os.system, "touch hacked"), r"posix\.system"),
+        (Runs(eval, "1 + 1"), r"(builtins|__builtin__)\.eval"),
+        (Runs(getattr, (), "__class__"), r"(builtins|__builtin__)\.getattr"),
+        (Runs(np.zeros, 1 << 40), r"numpy\.zeros"),
+        (Runs(np.load, "x"), r"numpy\.load"),
+        (Runs(np.frombuffer, b"x"), r"numpy\..*frombuffer"),
+        (np.random.default_rng(0), r"numpy\.random\..*"),
+        (complex(1, 2), r"(builtins|__builtin__)\.complex"),
+    ],
+)
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_a_pickle_that_names_a_function_is_refused(
+    write: Callable[..., Path], tmp_path: Path, value: object, named: str, protocol: int
+):
+    with pytest.raises(ValueError, match=f"data_lidc.pickle names '{named}'; only numpy arrays"):
+        imported(write({"good": entry(), "bad": value}, protocol))
+    assert not (tmp_path / "hacked").exists()
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"cnumpy\nndarray\n((I1099511627776\ntS'b'\ntR.", "calls numpy.ndarray itself"),
+        (
+            b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I1099511627776\ntS'b'\ntR.",
+            "no form that numpy writes",
+        ),
+        (
+            b"cnumpy.core.multiarray\n_reconstruct\n(c__builtin__\nset\n(I0\ntS'b'\ntR.",
+            "no form that numpy writes",
+        ),
+        (b"cnumpy\ndtype\n(S'O8'\nI0\nI1\ntR.", "values of kind 'O8'"),
+        (b"cnumpy\ndtype\n(S'V99999999999'\nI0\nI1\ntR.", "values of kind"),
+        (
+            b"cnumpy\ndtype\n(S'f8'\ntR(I3\nS'|'\nNS'names'\nNI-1\nI-1\nI0\ntb.",
+            "array of structures",
+        ),
+        (b"c_codecs\nencode\n(S'x'\nS'rot13'\ntR.", "another encoding than latin1"),
+        (b"cnumpy\nndarray\n(dS'__call__'\nI1\nsb.", "would change ndarray"),
+        (b"cnumpy\nndarray\n(N(dS'_make'\nI1\nstb.", "would change ndarray"),
+        (
+            b"cnumpy.core.numeric\n_frombuffer\n(S'abc'\ncnumpy\ndtype\n(S'f8'\ntR(I9999\ntS'C'\ntR.",
+            "that holds 3 bytes",
+        ),
+        (b"Pelsewhere\n.", "refers to an object outside of itself"),
+    ],
+)
+def test_numpy_itself_is_never_called(write: Callable[..., Path], body: bytes, words: str):
+    with pytest.raises(ValueError, match=words):
+        imported(write(body))
+
+
+def test_an_array_of_objects_is_refused(write: Callable[..., Path]):
+    with pytest.raises(ValueError, match="values of kind 'O8'"):
+        imported(write({"a": entry(image=np.array([[1, "x"]], dtype=object))}))
+
+
+@pytest.mark.parametrize("data", [b"", b"\x80\x04", b"nonsense", pickle.dumps({"a": entry()})[:-9]])
+def test_a_truncated_pickle_is_named(write: Callable[..., Path], data: bytes):
+    (bad,) = imported(write(data))
+    assert isinstance(bad, Bad)
+    assert bad.what == "data_lidc.pickle"
+    assert "cut off or damaged" in bad.why
+
+
+def test_a_pickle_of_something_else_is_named(write: Callable[..., Path]):
+    (bad,) = imported(write([entry()]))
+    assert isinstance(bad, Bad)
+    assert bad.why == "must be a dictionary of slices, and is none"
+
+
+def test_a_file_larger_than_half_of_the_memory_is_refused_before_it_is_read(
+    write: Callable[..., Path],
+):
+    path = write({"a": entry()})
+    size = path.stat().st_size
+    with pytest.raises(ValueError, match=f"has {size} bytes, more than half of the {size + 1}"):
+        list(read([path], Options(), Meter(size, None), memory=size + 1))
+
+
+def test_a_slice_in_two_pickles_is_kept_once(write: Callable[..., Path]):
+    paths = [write({"a": entry()}, name=name) for name in ("one.pickle", "two.pickle")]
+    item, bad = read(paths, Options(), Meter(0, None))
+    assert isinstance(item, Item)
+    assert bad == Bad("two.pickle/a", "is a slice that one.pickle has already brought")
+
+
+def test_progress_ends_at_the_size_of_the_file(write: Callable[..., Path]):
+    path = write({str(i): entry() for i in range(9)})
+    seen: list[tuple[int, int]] = []
+    size = path.stat().st_size
+    list(read([path], Options(), Meter(size, lambda *both: seen.append(both))))
+    assert seen[-1] == (size, size)
+    assert seen == sorted(seen)
