@@ -48,7 +48,9 @@ def new_folder(path: Path) -> Generator[Path]:
                 os.fsync(opened.fileno())
         made.chmod(0o755)
         os.replace(made, path)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename is None:  # a full disk does not say where
+            error.filename = str(path)
         shutil.rmtree(made, ignore_errors=True)
         with contextlib.suppress(OSError):  # somebody else's files are in it by now
             for folder in missing:
