@@ -47,7 +47,7 @@ class Agreement:
         coverage: Share of raters who find their mask (IoU of at least 0.5) in the first k answers.
         presence: Predicted probability that there is a lesion.
         drawn: Share of raters who drew one.
-        entropy: Of the ranking, in nats.
+        entropy: Of the distinct answers, in nats: those that overlap by half are one.
         codes: Codes in use: more probable than 1 % for some slice.
         split: Which patients.
         data: Digest of the prepared data.
@@ -170,7 +170,6 @@ def agreement(
     pick = {n: draws(p, n, torch.Generator().manual_seed(seed)) for n in DRAWS}
     rows = torch.arange(len(p))[:, None]
     found = {n: (1 - sy[:, :n]).amax(dim=1) >= 0.5 for n in FIRST}
-    normal = p / p.sum(dim=1, keepdim=True)
     highest = torch.zeros(len(predictor.modal.codebook.codes))
     for part in parts:
         highest.scatter_reduce_(0, part.code.flatten(), part.p.flatten(), "amax")
@@ -185,7 +184,7 @@ def agreement(
         coverage={n: (f * q).sum(dim=1) for n, f in found.items()},
         presence=torch.cat([part.presence for part in parts]),
         drawn=torch.cat([part.drawn for part in parts]),
-        entropy=-torch.xlogy(normal, normal).sum(dim=1),
+        entropy=torch.cat([part.entropy for part in parts]),
         codes=int((highest > IN_USE).sum()),
         split=split,
         data=prepared.digest,
@@ -205,6 +204,7 @@ class _Part:
     dice: Float[Tensor, " b"]
     presence: Float[Tensor, " b"]
     drawn: Float[Tensor, " b"]
+    entropy: Float[Tensor, " b"]
 
 
 def _judge(
@@ -230,6 +230,7 @@ def _judge(
             dice=top_dice(s, ys, case.q).cpu(),
             presence=presence(s, h.normalized().prob).cpu(),
             drawn=drawn(ys, case.q).cpu(),
+            entropy=h.merge(below=0.5).entropy().cpu(),
         )
         if watch is not None:
             watch(last, len(source))
