@@ -26,6 +26,7 @@ from mue.agreement import agreement
 from mue.checkpoint import LOG, commit, load_config, origin, weights_digest
 from mue.data.prepared import open_prepared
 from mue.metrics.calibration import reliability
+from mue.train import Record
 
 ROOT = Path(__file__).parents[1]
 GPU = "--compute.bfloat16 --compute.compile"
@@ -175,10 +176,11 @@ def main() -> None:
     figures.save(
         pictures.draw_reliability(curves, f"is there a lesion? {about}"), target / "reliability.png"
     )
+    drawn: list[list[Record]] = []  # a calibrated model has the history of its original
     for row, _ in found:
-        folder = run.find(row.model)
-        if history := run.read_log(folder):
-            name = Path(row.model).name
+        history, name = run.read_log(run.find(row.model)), Path(row.model).name
+        if history and history not in drawn:
+            drawn.append(history)
             figures.save(figures.draw_history(history, name), target / f"history-{name}.png")
     print(summary)
 
