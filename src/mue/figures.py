@@ -21,7 +21,7 @@ from mue.files import write_atomic
 from mue.train import Record
 from mue.types import Hypotheses
 
-_INK, _DOT, _TRUE, _SOFT = "#1b1b1f", "#2f6fb0", "#c8452d", "#8a8a94"
+_INK, _DOT, _TRUE, _SOFT, _LEAF = "#1b1b1f", "#2f6fb0", "#c8452d", "#8a8a94", "#3f8f5b"
 
 
 def save(figure: Figure, path: Path, *, dpi: int = 150) -> Path:
@@ -147,7 +147,8 @@ def draw_history(records: Sequence[Record], title: str) -> Figure:
     with mpl.rc_context({"font.size": 9, "axes.edgecolor": _SOFT}):
         figure = Figure(figsize=(6.4, 4.6), layout="constrained")
         top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
-        for name, colour in (("reconstruction", _DOT), ("prior", _TRUE), ("commitment", _SOFT)):
+        terms = {"reconstruction": _DOT, "prior": _TRUE, "commitment": _SOFT, "energy": _LEAF}
+        for name, colour in terms.items():
             values = np.array([getattr(r, name) for r in records], dtype=float)
             if (values > 0).any():
                 top.plot(step, np.where(values > 0, values, np.nan), color=colour, lw=1, label=name)

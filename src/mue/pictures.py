@@ -200,8 +200,10 @@ def draw_reliability(curves: dict[str, Reliability], title: str) -> Figure:
         handles = [Line2D([], [], color=c, marker="o", markersize=5) for c in colours]
         handles.append(Line2D([], [], color=_SOFT, linestyle="--"))
         labels = [*curves, "calibrated"]
+        longest = max(len(name) for name in curves)
+        columns = max(1, min(len(curves), 48 // (longest + 8)))  # what fits the width
         figure.legend(
-            handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=8
+            handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=8
         )
         figure.suptitle(title, fontsize=10)
     return figure
