@@ -1,7 +1,7 @@
 import itertools
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ from mue.config import (
     ComputeConfig,
     Config,
     DataConfig,
+    LatentConfig,
     ModelConfig,
     ObjectiveConfig,
     TrainConfig,
@@ -34,16 +35,27 @@ def tiny() -> Tiny:
     """Makes a configuration whose training takes milliseconds a step."""
 
     def make(
-        method: Literal["vq", "exact"] = "vq",
+        method: Literal["vq", "exact", "probunet", "heads"] = "vq",
         *,
         codebook: dict[str, Any] | None = None,
+        latent: dict[str, Any] | None = None,
+        dropout: float = 0.0,
         **train: Any,
     ) -> Config:
+        late = method == "probunet"  # its latent enters after the U-Net
         return Config(
             method=method,
             data=DataConfig(name="toy"),
-            model=ModelConfig(levels=(4, 8), tail=(8,), widths=(4,)),
+            model=ModelConfig(
+                levels=(4, 8),
+                tail=(8,) if method in ("vq", "exact") else (),
+                widths=(4,),
+                code_level=3 if late else 1,
+                readout=3 if late else 2,
+                dropout=dropout,
+            ),
             codebook=CodebookConfig(**{"size": 6, "width": 3, "decay": 0.9, **(codebook or {})}),
+            latent=LatentConfig(**(latent or {})),
             objective=ObjectiveConfig(reconstruction=0.1),
             train=TrainConfig(
                 **{"steps": 12, "batch": 8, "lr": 1e-2, "save_every": 6, "log_every": 1, **train}
@@ -64,6 +76,23 @@ def trained(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def folder(trained: Path, tmp_path: Path) -> Path:
     """A copy of the trained run folder, to do with as a test likes."""
     return Path(shutil.copytree(trained, tmp_path / "copy"))
+
+
+BASELINES: dict[str, dict[str, Any]] = {
+    "probunet": {"method": "probunet"},
+    "unet": {"method": "heads"},
+    "dropout": {"method": "heads", "dropout": 0.5},
+    "ensemble": {"method": "heads", "latent": {"members": 3}},
+    "mheads": {"method": "heads", "latent": {"heads": 3}},
+}
+
+
+@pytest.fixture(scope="session")
+def rivals(tiny: Tiny, trained: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A run of each baseline, and of `exact`, by name. Read only."""
+    root = tmp_path_factory.mktemp("rivals")
+    runs = {name: run.train(tiny(**what), root / name) for name, what in BASELINES.items()}
+    return {**runs, "exact": Path(shutil.copytree(trained, root / "exact"))}
 
 
 # --- commands -------------------------------------------------------------------------------------
@@ -171,3 +200,22 @@ def lesion_model(
 ) -> Path:
     """A run folder of a model that has learned from `lesions`. Read only."""
     return run.train(lesion_config, tmp_path_factory.mktemp("models") / "lesion", data=lesions)
+
+
+@pytest.fixture(scope="session")
+def lesion_rivals(
+    lesions: Path,
+    lesion_config: Config,
+    lesion_model: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> dict[str, Path]:
+    """A Probabilistic U-Net and an ensemble of two that have learned from `lesions`. Read only."""
+    root, c = tmp_path_factory.mktemp("lesion_rivals"), lesion_config
+    plain = replace(c.model, tail=(), code_level=1, join="concatenate")
+    late = replace(plain, code_level=3, readout=3)
+    made = {
+        "probunet": replace(c, method="probunet", model=late),
+        "ensemble": replace(c, method="heads", model=plain, latent=LatentConfig(members=2)),
+    }
+    runs = {name: run.train(config, root / name, data=lesions) for name, config in made.items()}
+    return {**runs, "exact": lesion_model}

@@ -14,6 +14,7 @@ from mue.metrics.calibration import brier, drawn, ece, presence
 from mue.metrics.energy import ged, ged_n
 from mue.metrics.matching import hm_iou_n
 from mue.metrics.overlap import coverage, top_dice
+from mue.models.modal import Modal
 from mue.predict import Predictor, load
 from mue.types import Case, Hypotheses
 
@@ -36,11 +37,13 @@ class Oracle(Predictor):
     """A predictor that answers as it is told, and has n codes."""
 
     def __init__(self, predictor: Predictor, answer: Callable[[Tensor], Hypotheses]) -> None:
-        super().__init__(predictor.modal, predictor.config)
+        super().__init__(predictor.network, predictor.config)
         self.answer = answer
 
-    def propose(self, image: Any, k: int | None = None, *, least: float = 0.0) -> Hypotheses:
-        del k, least
+    def propose(
+        self, image: Any, k: int | None = None, *, least: float = 0.0, generator: Any = None
+    ) -> Hypotheses:
+        del k, least, generator
         return self.answer(image)
 
 
@@ -88,7 +91,8 @@ def test_every_metric_is_the_pure_function_of_all_answers_at_once(predictor, les
 def test_an_agreement_does_not_depend_on_the_batch_size(lesion_model, lesions, sharpness):
     """Also where some answers are so improbable that they need not be decoded."""
     predictor, seen = load(lesion_model, device="cpu"), []
-    predictor.modal.prior.weight *= sharpness
+    assert isinstance(predictor.network, Modal)
+    predictor.network.prior.weight *= sharpness
     whole = agreement(predictor, lesions, batch=12)
     for batch in (1, 5):
         parts = agreement(predictor, lesions, batch=batch, watch=lambda *a: seen.append(a))
@@ -164,9 +168,9 @@ def test_the_rest_is_what_lies_beyond_sixteen_answers(predictor, lesions):
 
 
 def test_evaluating_leaves_every_tensor_of_the_model_as_it_was(predictor, lesions):
-    before = {name: value.clone() for name, value in predictor.modal.state_dict().items()}
+    before = {name: value.clone() for name, value in predictor.network.state_dict().items()}
     agreement(predictor, lesions)
-    after = predictor.modal.state_dict()
+    after = predictor.network.state_dict()
     assert all(torch.equal(value, after[name]) for name, value in before.items())
 
 
@@ -223,3 +227,42 @@ def test_a_model_of_a_game_is_refused(trained, lesions):
 def test_a_folder_that_holds_no_slices_is_refused(predictor, tmp_path):
     with pytest.raises(ValueError, match=r"is no prepared data: it must hold meta.json; make it"):
         agreement(predictor, tmp_path)
+
+
+# --- samples --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch", [12, 5])
+def test_ged_weighs_all_samples_and_ged_n_the_first_n(lesion_rivals, lesions, case, batch):
+    """Against the pure functions, on the samples that the same generator draws."""
+    predictor = load(lesion_rivals["probunet"], device="cpu")
+    found = agreement(predictor, lesions, samples=40, seed=3, batch=batch)
+    generator = torch.Generator().manual_seed(3)
+    y = torch.cat([predictor.propose(x, 40, generator=generator).y for x in case.x.split(batch)])
+    s, ys = y > 0.5, case.ys > 0.5
+
+    def of(n):
+        return ged(s[:, :n], torch.full((12, n), 1 / n), ys, case.q)
+
+    torch.testing.assert_close(found.ged, of(40), **CLOSE)
+    assert set(found.ged_n) == {16, 32}  # there are not 50
+    for n, values in found.ged_n.items():
+        torch.testing.assert_close(values, of(n), **CLOSE)
+    torch.testing.assert_close(found.dice, top_dice(s, ys, case.q), **CLOSE)
+    torch.testing.assert_close(found.coverage[4], coverage(s, ys, case.q, 4), **CLOSE)
+    share = s.flatten(2).any(dim=2).float().mean(dim=1)
+    torch.testing.assert_close(found.presence, share, **CLOSE)
+    assert (found.answers, found.passes, found.codes) == (40, 1, 0)
+    report = reported(found)
+    assert (report["answers"], report["passes"]) == (40, 1)
+
+
+def test_an_ensemble_is_judged_by_its_members(lesion_rivals, lesions, case):
+    predictor = load(lesion_rivals["ensemble"], device="cpu")
+    found = agreement(predictor, lesions, seed=3)
+    s, ys = predictor.propose(case.x, 2).y > 0.5, case.ys > 0.5
+    half = torch.full((12, 2), 0.5)
+    torch.testing.assert_close(found.ged, ged(s, half, ys, case.q), **CLOSE)
+    drawn_16 = ged_n(s, half, ys, case.q, 16, torch.Generator().manual_seed(3))
+    torch.testing.assert_close(found.ged_n[16], drawn_16, **CLOSE)  # drawn with replacement
+    assert (found.answers, found.passes) == (2, 2)

@@ -17,6 +17,7 @@ LAYERS = [
     {"predict"},
     {"evaluate"},
     {"agreement", "calibrate"},
+    {"compare"},
     {"figures", "pictures"},
     {"run"},
     {"review"},

@@ -86,17 +86,22 @@ def distorted(config, temperature: float, shift: Tensor | None = None, extra: in
     return Predictor(found, config)
 
 
+def network(predictor: Predictor) -> Modal:
+    assert isinstance(predictor.network, Modal)
+    return predictor.network
+
+
 def folded(predictor: Predictor, calibration: Calibration) -> Predictor:
     """The model that would be written."""
-    found = modal(len(predictor.modal.codebook.codes) - CODES)
-    found.load_state_dict(predictor.modal.state_dict() | calibration.fold(predictor.modal))
+    found = modal(predictor.codes - CODES)
+    found.load_state_dict(predictor.network.state_dict() | calibration.fold(network(predictor)))
     return Predictor(found, predictor.config)
 
 
 def distance(predictor: Predictor, source: Slices) -> float:
     """The energy distance of all answers of a model, as the metric has it."""
     case = source.case(torch.arange(len(source)))
-    h = predictor.propose(case.x, len(predictor.modal.codebook.codes))
+    h = predictor.propose(case.x, predictor.codes)
     return ged(h.y > 0.5, h.normalized().prob, case.ys > 0.5, case.q).mean().item()
 
 
@@ -146,12 +151,12 @@ def test_codes_that_are_not_in_use_gain_nothing(lesion_config, val):
     Half of that logarithm would be e^-5 each: more than all the codes that are in use.
     """
     predictor = distorted(lesion_config, 2.0, extra=200)
-    predictor.modal.prior.bias[CODES:] = -10
-    idle = predictor.modal(val.case(torch.arange(1200)).x).log_prior.exp()[:, CODES:]
+    network(predictor).prior.bias[CODES:] = -10
+    idle = network(predictor)(val.case(torch.arange(1200)).x).log_prior.exp()[:, CODES:]
     assert idle.max() < 1e-4
     found = calibrate(predictor, val)
     after = folded(predictor, found)
-    still = after.modal(val.case(torch.arange(1200)).x).log_prior.exp()[:, CODES:]
+    still = network(after)(val.case(torch.arange(1200)).x).log_prior.exp()[:, CODES:]
     assert still.sum(dim=1).max() < 0.02
     assert found.after == pytest.approx(distance(after, val), abs=0.005)
 
@@ -164,25 +169,25 @@ def test_folded_weights_divide_the_logits_and_shift_them(lesion_config):
     shift = torch.tensor([0.5, -1.0, 0.25, 0.25])
     after = folded(predictor, Calibration(2.5, shift, 1.0, 0.5))
     x = torch.rand(9, 1, SIDE, SIDE)
-    z = predictor.modal(x).log_prior
+    z = network(predictor)(x).log_prior
     expected = (z / 2.5 + shift).log_softmax(dim=1)
-    torch.testing.assert_close(after.modal(x).log_prior, expected)
+    torch.testing.assert_close(network(after)(x).log_prior, expected)
 
 
 def test_folding_changes_the_last_layer_of_the_prior_and_nothing_else(lesion_model):
     predictor = load(lesion_model, device="cpu")
-    n = len(predictor.modal.codebook.codes)
-    changed = Calibration(2.0, torch.ones(n), 1.0, 0.5).fold(predictor.modal)
+    n = predictor.codes
+    changed = Calibration(2.0, torch.ones(n), 1.0, 0.5).fold(network(predictor))
     assert changed.keys() == {"prior.weight", "prior.bias"}
-    state = predictor.modal.state_dict()
+    state = predictor.network.state_dict()
     assert all(changed[name].shape == state[name].shape for name in changed)
 
 
 def test_calibrating_leaves_every_tensor_of_the_model_as_it_was(lesion_config, val):
     predictor = distorted(lesion_config, 2.0)
-    before = {name: value.clone() for name, value in predictor.modal.state_dict().items()}
+    before = {name: value.clone() for name, value in predictor.network.state_dict().items()}
     calibrate(predictor, val)
-    after = predictor.modal.state_dict()
+    after = predictor.network.state_dict()
     assert all(torch.equal(value, after[name]) for name, value in before.items())
 
 

@@ -1,6 +1,7 @@
 import json
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 import safetensors.torch
@@ -10,7 +11,7 @@ from mue import checkpoint
 from mue.checkpoint import (
     RunError,
     load_config,
-    load_modal,
+    load_network,
     load_state_,
     load_tensors,
     origin,
@@ -80,7 +81,7 @@ def test_a_file_that_is_no_configuration_is_refused_by_name(folder, content, wor
 def test_a_folder_without_a_configuration_is_no_run(tmp_path):
     words = "is no run folder: it must hold config.json; make one by `mue train`"
     with pytest.raises(RunError, match=words):
-        load_modal(tmp_path, CPU)
+        load_network(tmp_path, CPU)
 
 
 # --- tensors --------------------------------------------------------------------------------------
@@ -184,14 +185,14 @@ def test_a_damaged_file_is_refused(folder, damage, words):
     assert damaged != path.read_bytes()
     path.write_bytes(damaged)
     with pytest.raises(RunError, match=words):
-        load_modal(folder, CPU)
+        load_network(folder, CPU)
 
 
 def test_weights_that_are_missing_are_asked_for(folder):
     (folder / "weights.safetensors").unlink()
     words = "has no weights.safetensors: train it first, or name another folder"
     with pytest.raises(RunError, match=words):
-        load_modal(folder, CPU)
+        load_network(folder, CPU)
 
 
 def test_weights_of_another_configuration_are_refused_before_they_are_read(
@@ -201,7 +202,7 @@ def test_weights_of_another_configuration_are_refused_before_they_are_read(
     monkeypatch.setattr(checkpoint, "_digest", None)  # what reading would call
     words = r"of another configuration .*'codebook.codes' must be \(7, 3\), got \(6, 3\); restore"
     with pytest.raises(RunError, match=words):
-        load_modal(folder, CPU)
+        load_network(folder, CPU)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +217,7 @@ def test_weights_too_few_or_too_many_are_refused(folder, change, words):
     change(tensors)
     save_weights(folder, tensors)
     with pytest.raises(RunError, match=words):
-        load_modal(folder, CPU)
+        load_network(folder, CPU)
 
 
 def test_nothing_in_a_run_folder_is_pickled(folder):
@@ -235,7 +236,7 @@ def test_nothing_in_a_run_folder_is_pickled(folder):
 
 def test_weights_in_half_precision_are_loaded_as_the_nearest_halves(folder, tmp_path):
     checkpoint.export(folder, tmp_path / "half")
-    whole, half = load_modal(folder, CPU), load_modal(tmp_path / "half", CPU)
+    whole, half = load_network(folder, CPU), load_network(tmp_path / "half", CPU)
     for (name, a), b in zip(whole.named_parameters(), half.parameters(), strict=True):
         assert b.dtype == torch.float32
         assert torch.equal(a.half().float(), b), name
@@ -255,11 +256,20 @@ def state(training: Training) -> dict[str, torch.Tensor]:
     return found
 
 
-@pytest.mark.parametrize("method", ["vq", "exact"])
-def test_a_training_comes_back_to_the_bit_and_goes_on_as_if_nothing_had_been(
-    tiny, tmp_path, method
-):
-    config = tiny(method, steps=8, average=0.9, weight_decay=0.1)
+EVERY: dict[str, dict[str, Any]] = {
+    "vq": {"method": "vq"},
+    "exact": {"method": "exact"},
+    "probunet": {"method": "probunet"},
+    "unet": {"method": "heads"},
+    "dropout": {"method": "heads", "dropout": 0.5},
+    "ensemble": {"method": "heads", "latent": {"members": 2}},
+    "mheads": {"method": "heads", "latent": {"heads": 2}},
+}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_training_comes_back_to_the_bit_and_goes_on_as_if_nothing_had_been(tiny, tmp_path, name):
+    config = tiny(**EVERY[name], steps=8, average=0.9, weight_decay=0.1)
     training = Training(config, CPU)
     steps = fit(training, Bars())
     for _ in range(5):
@@ -297,7 +307,7 @@ def test_the_weights_that_are_saved_are_the_averaged_ones(tiny, tmp_path):
     list(fit(training, Bars()))
     save_config(tmp_path, training.config, "1")
     save_state(tmp_path, training)
-    loaded = dict(load_modal(tmp_path, CPU).named_parameters())
+    loaded = dict(load_network(tmp_path, CPU).named_parameters())
     for name, value in training.export().items():
         assert torch.equal(loaded[name], value)
 
@@ -322,3 +332,36 @@ def test_a_state_that_lacks_something_is_refused(tiny, folder, name):
     (folder / "weights.safetensors").replace(path)
     with pytest.raises(RunError, match=r"state\.safetensors holds the state of another config"):
         load_state_(folder, Training(tiny("exact"), CPU))
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_model_of_each_method_comes_back_from_its_folder(tiny, tmp_path, name):
+    training = Training(tiny(**EVERY[name], steps=2), CPU)
+    list(fit(training, Bars()))
+    save_config(tmp_path, training.config, "1")
+    save_state(tmp_path, training)
+    loaded = load_network(tmp_path, CPU)
+    assert type(loaded) is type(training.network)
+    x, k = torch.rand(2, 1, 8, 8), loaded.most or 3
+    for p, value in zip(training.network.parameters(), training.export().values(), strict=True):
+        p.data.copy_(value)
+    found, expected = (
+        network.propose(x, k, generator=torch.Generator().manual_seed(0))
+        for network in (loaded, training.learner.network.requires_grad_(False).eval())
+    )
+    torch.testing.assert_close(found.logits, expected.logits)
+    assert torch.equal(found.code, expected.code)
+
+
+@pytest.mark.parametrize("name", ["probunet", "dropout"])
+def test_what_a_training_draws_depends_on_its_seed_and_not_on_the_past(tiny, name):
+    ends = []
+    for seed, before in ((0, 1), (0, 2), (1, 1)):
+        torch.manual_seed(before)
+        training = Training(tiny(**EVERY[name], steps=3), CPU)
+        other = Training(tiny(**EVERY[name], steps=3, seed=seed), CPU)
+        other.learner.load_state_dict(training.learner.state_dict())  # the same start
+        list(fit(other, Bars()))
+        ends.append(torch.cat([p.detach().flatten() for p in other.network.parameters()]))
+    assert torch.equal(ends[0], ends[1])
+    assert not torch.equal(ends[0], ends[2])

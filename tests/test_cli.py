@@ -229,6 +229,7 @@ def test_help_names_presets_and_values(mue):
         "evaluate",
         "predict",
         "figure",
+        "compare",
         "calibrate",
         "export",
     ]:

@@ -10,6 +10,7 @@ from mue.config import (
     ComputeConfig,
     Config,
     DataConfig,
+    LatentConfig,
     ModelConfig,
     ObjectiveConfig,
     TrainConfig,
@@ -19,7 +20,7 @@ from mue.config import (
     to_json,
 )
 from mue.data.build import check_channels
-from mue.models.build import build_modal
+from mue.models.build import build_learner, build_network
 from mue.train import learning_rate, weights_at
 
 # --- JSON both ways -------------------------------------------------------------------------------
@@ -63,7 +64,10 @@ def test_a_whole_number_will_do_where_a_fraction_is_meant():
         ({"train": {"steps": True}}, "config.train.steps must be a int, got True"),
         ({"train": {"lr": "fast"}}, "config.train.lr must be a float, got 'fast'"),
         ({"compute": {"compile": 1}}, "config.compute.compile must be a bool, got 1"),
-        ({"method": "magic"}, "config.method must be one of vq, exact, got 'magic'"),
+        (
+            {"method": "magic"},
+            "config.method must be one of vq, exact, probunet, heads, got 'magic'",
+        ),
         ({"data": {"digit": 14.0}}, "config.data.digit must be one of 28, 14, got 14.0"),
         ({"model": {"levels": 8}}, "config.model.levels must be a list, got 8"),
         ({"model": {"levels": [8, "a"]}}, r"config.model.levels\[1\] must be a int, got 'a'"),
@@ -133,6 +137,12 @@ def test_text_that_is_no_json_is_refused(text):
             lambda: ObjectiveConfig(energy=float("nan")),
             "objective.energy must be at least 0, got nan",
         ),
+        (lambda: LatentConfig(width=0), "latent.width must be in 1..4096, got 0"),
+        (lambda: LatentConfig(members=65), "latent.members must be in 1..64, got 65"),
+        (lambda: LatentConfig(heads=0), "latent.heads must be in 1..64, got 0"),
+        (lambda: ModelConfig(dropout=1.0), r"model.dropout must be in \[0, 1\), got 1.0"),
+        (lambda: ModelConfig(readout=1), "model.readout must be in 2..8, got 1"),
+        (lambda: ObjectiveConfig(divergence=-1.0), "objective.divergence must be at least 0"),
         (lambda: DataConfig(answers=0), "data.answers must be in 1..64, got 0"),
         (lambda: DataConfig(name="slices", answers=65), "data.answers must be in 1..64, got 65"),
         (lambda: DataConfig(name="toy", answers=2), "data.answers must be in 1..1, got 2"),
@@ -220,11 +230,14 @@ def test_the_small_network_for_lesions_differs_in_its_widths_alone():
         assert max(small.model.levels + small.model.tail) < 512
 
 
-@pytest.mark.parametrize(("name", "most"), [("lidc-small", 8), ("lidc-exact", 8)])
+BUNDLED = ("lidc-small", "lidc-exact", "guess-probunet", "lidc-probunet")
+
+
+@pytest.mark.parametrize(("name", "most"), [(name, 8) for name in BUNDLED])
 def test_a_model_to_be_bundled_takes_at_most_8_mib_in_half_precision(name, most):
     with torch.device("meta"):
-        modal = build_modal(preset(name))
-    assert 2 * sum(p.numel() for p in modal.parameters()) < most * 2**20
+        network = build_network(preset(name))
+    assert 2 * sum(p.numel() for p in network.parameters()) < most * 2**20
 
 
 def test_lesions_are_learned_exactly_from_all_raters_at_once():
@@ -238,6 +251,41 @@ def test_lesions_are_learned_exactly_from_all_raters_at_once():
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_fits_its_data(name):
     check_channels(preset(name))
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_builds_a_learner(name):
+    with torch.device("meta"):
+        learner = build_learner(preset(name))
+    assert sum(p.numel() for p in learner.parameters()) > 0
+
+
+@pytest.mark.parametrize(
+    ("data", "ours"), [("guess", "guess"), ("lidc", "lidc"), ("toy", "toy-vq")]
+)
+@pytest.mark.parametrize("kind", ["probunet", "unet", "dropout", "ensemble", "mheads"])
+@pytest.mark.parametrize("schedule", ["short", "paper"])
+def test_a_baseline_has_the_data_the_widths_and_the_schedule_of_ours(data, ours, kind, schedule):
+    rival, whole = preset(f"{data}-{kind}", schedule), preset(ours, schedule)
+    assert (rival.data, rival.train, rival.objective) == (whole.data, whole.train, whole.objective)
+    for part in ("levels", "widths", "norm", "c_in", "c_out", "backbone"):
+        assert getattr(rival.model, part) == getattr(whole.model, part)
+    assert rival.model.tail == ()  # which ours reads its prior from
+    shape = rival.latent.members, rival.latent.heads, rival.model.dropout
+    expected = {"ensemble": (4, 1, 0), "mheads": (1, 4, 0), "dropout": (1, 1, 0.5)}
+    assert shape == expected.get(kind, (1, 1, 0))
+
+
+def test_the_probabilistic_u_net_is_as_its_authors_made_it():
+    for name in ("guess-probunet", "lidc-probunet"):
+        config = preset(name)
+        assert (config.method, config.latent.width, config.objective.divergence) == (
+            "probunet",
+            6,
+            10,
+        )
+        assert config.model.code_level == len(config.model.levels) + 1
+        assert (config.model.join, config.model.readout) == ("concatenate", 3)
 
 
 # --- schedules ------------------------------------------------------------------------------------

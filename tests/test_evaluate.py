@@ -6,19 +6,27 @@ import pytest
 import torch
 from torch import Tensor
 
+from mue.data.build import build_source
 from mue.evaluate import Evaluation, evaluate, summary
+from mue.metrics.modes import nearest_mode
+from mue.models.modal import Modal
 from mue.predict import Predictor, load
 from mue.types import Hypotheses
+
+CPU = torch.device("cpu")
 
 
 class Oracle(Predictor):
     """A predictor that answers as it is told."""
 
     def __init__(self, predictor: Predictor, answer: Callable[[Tensor], Hypotheses]) -> None:
-        super().__init__(predictor.modal, predictor.config)
+        super().__init__(predictor.network, predictor.config)
         self.answer = answer
 
-    def propose(self, image: Any, k: int | None = None, *, least: float = 0.0) -> Hypotheses:
+    def propose(
+        self, image: Any, k: int | None = None, *, least: float = 0.0, generator: Any = None
+    ) -> Hypotheses:
+        del generator
         h = self.answer(image)
         assert h.prob.shape[1] == k
         assert least < 0.001
@@ -86,7 +94,8 @@ def test_a_summary_by_hand():
 def test_an_evaluation_does_not_depend_on_the_batch_size(trained, sharpness):
     """Also where some answers are so improbable that they need not be decoded."""
     predictor, told = load(trained, device="cpu"), []
-    predictor.modal.prior.weight *= sharpness
+    assert isinstance(predictor.network, Modal)
+    predictor.network.prior.weight *= sharpness
     whole = evaluate(predictor, inputs=23, seed=3, k=4, batch=23)
     parts = evaluate(predictor, inputs=23, seed=3, k=4, batch=5, watch=told.append)
     torch.testing.assert_close(whole.predicted, parts.predicted, atol=1e-6, rtol=1e-5)
@@ -104,9 +113,9 @@ def test_other_seeds_are_other_inputs_and_more_inputs_begin_with_the_same(predic
 
 
 def test_evaluating_leaves_every_tensor_of_the_model_as_it_was(predictor):
-    before = {name: value.clone() for name, value in predictor.modal.state_dict().items()}
+    before = {name: value.clone() for name, value in predictor.network.state_dict().items()}
     evaluate(predictor, inputs=20)
-    after = predictor.modal.state_dict()
+    after = predictor.network.state_dict()
     assert all(torch.equal(value, after[name]) for name, value in before.items())
 
 
@@ -147,3 +156,23 @@ def test_k_beyond_the_code_book_is_the_whole_code_book(predictor):
 def test_no_inputs_are_refused(predictor, inputs):
     with pytest.raises(ValueError, match=f"`inputs` must be at least 1, got {inputs}"):
         evaluate(predictor, inputs=inputs)
+
+
+# --- baselines ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["probunet", "dropout", "ensemble"])
+def test_the_mode_probabilities_of_a_baseline_are_shares_of_its_answers(rivals, name):
+    predictor = load(rivals[name], device="cpu")
+    found = evaluate(predictor, inputs=6, seed=2, k=20)
+    k = 20 if predictor.sampler else 3
+    assert (found.k, found.codes) == (k, 0)
+    counts = found.predicted * k
+    torch.testing.assert_close(counts, counts.round(), atol=1e-4, rtol=0)
+    torch.testing.assert_close(found.predicted.sum(dim=1), torch.ones(6))
+    assert torch.equal(evaluate(predictor, inputs=6, seed=2, k=20).predicted, found.predicted)
+    case = build_source(predictor.config.data, "test", seed=2, device=CPU).case(torch.arange(6))
+    h = predictor.propose(case.x, k, generator=torch.Generator().manual_seed(2))
+    for i, mode in enumerate(nearest_mode(h.y, case.ys)):
+        share = torch.bincount(mode, minlength=2) / k
+        torch.testing.assert_close(found.predicted[i], share)

@@ -5,18 +5,24 @@ import pytest
 import torch
 from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from PIL import Image
 
+from mue.compare import LatentSamples, Point, Rival
 from mue.evaluate import Evaluation
 from mue.figures import (
     draw_answers,
+    draw_comparison,
+    draw_densities,
     draw_history,
     draw_points,
     draw_probabilities,
+    draw_sample_curve,
     save,
     save_picture,
 )
+from mue.metrics.interval import Interval
 from mue.train import Record
 from mue.types import Hypotheses
 
@@ -26,6 +32,12 @@ def texts(figure: Figure) -> list[str]:
     figure.canvas.draw()
     found = figure.findobj(lambda artist: isinstance(artist, Text))
     return [t.get_text() for t in found if isinstance(t, Text) and t.get_text()]
+
+
+def at(line: Line2D) -> tuple[list[float], list[float]]:
+    """Where a line goes."""
+    x, y = line.get_xdata(), line.get_ydata()
+    return np.asarray(x, dtype=float).tolist(), np.asarray(y, dtype=float).tolist()
 
 
 def picture(figure: Figure, path) -> np.ndarray:
@@ -125,6 +137,90 @@ def test_each_category_has_its_dots_beside_the_truth(groups, tmp_path):
     assert picture(figure, tmp_path / "modes.png").std() > 5
 
 
+# --- samples and rivals ---------------------------------------------------------------------------
+
+
+def test_answers_without_codes_carry_no_number_and_are_said_not_to_be_ranked(hypotheses):
+    prob = torch.full((2, 3), 1 / 3)
+    samples = Hypotheses(hypotheses.y, prob, torch.full((2, 3), -1))
+    words = texts(draw_answers(torch.rand(2, 1, 4, 6), samples, "3 samples"))
+    assert words.count("not ranked") == 2
+    assert not any("0.333" in word or "rest" in word for word in words)
+
+
+def _rival(name: str, tv: float, iou: float | None, samples: int | None = None) -> Rival:
+    metrics = {"mode_tv": Interval(tv, 0.1, tv - 0.01, tv + 0.02)}
+    if iou is not None:
+        metrics["hm_iou_16"] = Interval(iou, 0.1, iou, iou)
+    return Rival(name, "vq", samples, 16, 1, 10, 1.0, metrics)
+
+
+def test_a_comparison_has_a_panel_for_each_metric_and_the_best_in_red(tmp_path):
+    rivals = [_rival("a", 0.2, 0.5), _rival("b", 0.1, 0.7, 16), _rival("b", 0.3, None, 1)]
+    figure = draw_comparison(rivals, "who is ahead")
+    panels = {ax.get_title(): ax for ax in figure.axes if ax.get_title()}
+    assert list(panels) == ["mode_tv", "hm_iou_16"]
+    ax = panels["mode_tv"]
+    assert [t.get_text() for t in ax.get_yticklabels()] == ["a", "b, 16 samples", "b, 1 sample"]
+    bars, dots = ax.lines[::2], ax.lines[1::2]
+    assert [at(d)[0] for d in dots] == [[0.2], [0.1], [0.3]]
+    assert at(bars[0])[0] == pytest.approx([0.19, 0.22])
+    colours = [d.get_color() for d in dots]
+    assert colours[1] not in (colours[0], colours[2])
+    assert colours[0] == colours[2]
+    other = panels["hm_iou_16"].lines[1::2]  # which the last rival does not have
+    assert [at(d)[1] for d in other] == [[0], [1]]
+    assert other[1].get_color() == colours[1]  # more is better
+    assert (ax.get_xlabel(), panels["hm_iou_16"].get_xlabel()) == (
+        "less is better",
+        "more is better",
+    )
+    assert picture(figure, tmp_path / "comparison.png").std() > 5
+
+
+def test_densities_stand_above_the_mode_they_were_drawn_as(tmp_path):
+    """By hand: two inputs of one category, two samples each, of modes 1, 2 and 2, 2."""
+    samples = LatentSamples(
+        mode=torch.tensor([[0, 1], [1, 1]]),
+        log_density=torch.tensor([[-1.0, -2.0], [-3.0, -4.0]]),
+        true=torch.tensor([[0.9, 0.1, 0.0]]).repeat(2, 1),
+        group=("A", "A"),
+    )
+    torch.testing.assert_close(samples.frequency(), torch.tensor([[0.5, 0.5, 0], [0, 1, 0]]))
+    figure = draw_densities(samples, "what a density says")
+    left, right = figure.axes
+    dots = [np.asarray(c.get_offsets())[:, 1].tolist() for c in left.collections]
+    assert dots == [[-1], [-3], []]  # the first sample of each input
+    means = [at(line)[1] for line in left.lines if at(line)[1]]
+    assert means == [[-1], [-3]]  # of all samples: -1, and (-2 - 3 - 4) / 3
+    shares = [at(line)[1] for line in right.lines]
+    assert shares == [[0.25], [0.75], [0]]
+    truth = [np.asarray(c.get_paths()[0].vertices)[0, 1] for c in right.collections]
+    np.testing.assert_allclose(truth, [0.9, 0.1, 0])
+    assert right.get_ylim() == (0, 1)
+    assert {"what a density says", "true probability", "share of samples"} <= set(texts(figure))
+    assert picture(figure, tmp_path / "densities.png").std() > 5
+
+
+def test_a_sampler_is_a_line_and_a_ranking_a_point_with_a_level(tmp_path):
+    curves = {
+        "sampler": [Point(1, 0.5, 0.01), Point(2, 0.4, 0.02), Point(4, 0.3, 0.04)],
+        "ranked": [Point(16, 0.01, 0.03)],
+    }
+    figure = draw_sample_curve(curves, "how many")
+    left, right = figure.axes
+    line, level, point = left.lines
+    assert at(line) == ([1, 2, 4], [0.5, 0.4, 0.3])
+    assert set(at(level)[1]) == {0.01}
+    assert at(point) == ([16], [0.01])
+    assert at(right.lines[0])[0] == pytest.approx([10, 20, 40])  # milliseconds
+    assert (left.get_xscale(), left.get_yscale(), right.get_xscale()) == ("log", "log", "log")
+    assert {"sampler", "ranked", "how many"} <= set(texts(figure))
+    assert picture(figure, tmp_path / "samples.png").std() > 5
+    with pytest.raises(ValueError, match="`curves` must hold the points of at least one model"):
+        draw_sample_curve({}, "")
+
+
 # --- history --------------------------------------------------------------------------------------
 
 
@@ -151,6 +247,20 @@ def test_a_history_has_the_losses_above_and_the_codes_below(tmp_path):
     np.testing.assert_allclose(np.asarray(lines["reconstruction"].get_xdata()), range(1, 6))
     np.testing.assert_allclose(np.asarray(bottom.lines[0].get_ydata()), [1, 2, 0, 1, 2])
     assert picture(figure, tmp_path / "history.png").std() > 5
+
+
+def test_a_baseline_without_codes_has_the_losses_alone():
+    record = Record(
+        step=1,
+        prior=1.0,
+        reconstruction=2.0,
+        commitment=0.0,
+        total=3.0,
+        codes=0,
+        lr=0.1,
+        seconds=0.0,
+    )
+    assert len(draw_history([record, record], "").axes) == 1
 
 
 # --- files ----------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from mue.objective import (
     objective,
     soft_iou_distance,
 )
-from mue.types import ExactTrace, VqTrace
+from mue.types import ExactTrace, HeadsTrace, LatentTrace, VqTrace
 
 PLAIN = Weights(prior=1.0, reconstruction=1.0, commitment=0.25, temperature=1.0, balance=False)
 
@@ -316,3 +316,53 @@ def test_vq_has_no_energy():
     )
     weights = dataclasses.replace(PLAIN, energy=5.0)
     assert objective(trace, torch.ones(2, 1, 1, 2, 2), weights, "bernoulli").energy == 0
+
+
+# --- baselines ------------------------------------------------------------------------------------
+
+
+def test_the_objective_of_a_gaussian_latent_by_hand():
+    """Each of six pixels is a fair coin: 6 ln 2, a sum; KL 0.5 and 1.5, mean 1, times beta = 10."""
+    trace = LatentTrace(torch.zeros(2, 1, 1, 2, 3), torch.tensor([[0.5], [1.5]]))
+    y = torch.ones(2, 1, 1, 2, 3)
+    terms = objective(trace, y, dataclasses.replace(PLAIN, divergence=10.0), "bernoulli")
+    assert terms.reconstruction.item() == pytest.approx(6 * math.log(2))
+    assert terms.prior.item() == pytest.approx(10)
+    assert (terms.commitment, terms.energy) == (0, 0)
+
+
+def test_beta_stays_what_it_is_when_the_reconstruction_is_scaled():
+    """Both terms scale alike: what is minimised has the same least."""
+    torch.manual_seed(0)
+    trace = LatentTrace(torch.randn(2, 3, 1, 4, 4), torch.rand(2, 3))
+    y, beta = torch.rand(2, 3, 1, 4, 4).round(), dataclasses.replace(PLAIN, divergence=10.0)
+    whole = objective(trace, y, beta, "bernoulli").total
+    part = objective(trace, y, dataclasses.replace(beta, reconstruction=0.02), "bernoulli").total
+    torch.testing.assert_close(part, 0.02 * whole)
+
+
+@KINDS
+def test_each_answer_is_compared_with_the_decoding_of_its_own_latent(kind):
+    torch.manual_seed(0)
+    y, logits = answers(kind, 2, 3), torch.randn(2, 3, 3, 2, 2)
+    terms = objective(LatentTrace(logits, torch.zeros(2, 3)), y, PLAIN, kind)
+    pairs = [-slow(logits[i, j], y[i, j], kind) for i in range(2) for j in range(3)]
+    torch.testing.assert_close(terms.reconstruction, torch.stack(pairs).mean())
+
+
+@KINDS
+@pytest.mark.parametrize("best", [False, True])
+def test_of_heads_the_best_learns_or_all_do(kind, best):
+    torch.manual_seed(0)
+    y, logits = answers(kind, 2, 3), torch.randn(2, 4, 3, 2, 2)
+    terms = objective(HeadsTrace(logits), y, dataclasses.replace(PLAIN, best=best), kind)
+    losses = torch.stack(
+        [
+            torch.stack([-slow(logits[i, h], y[i, j], kind) for h in range(4)])
+            for i in range(2)
+            for j in range(3)
+        ]
+    )
+    expected = losses.amin(dim=1) if best else losses.mean(dim=1)
+    torch.testing.assert_close(terms.total, expected.mean())
+    assert (terms.prior, terms.commitment, terms.energy) == (0, 0, 0)

@@ -386,3 +386,12 @@ def test_the_same_input_gives_the_same_file(case, hypotheses, tmp_path):
     for tail in ("", "-spread"):
         one, two = (tmp_path / f"{name}{tail}" for name in ("one", "two"))
         assert one.read_bytes() == two.read_bytes()
+
+
+def test_samples_of_slices_carry_no_number_and_are_said_not_to_be_ranked(case, hypotheses):
+    prob = torch.full((2, 3), 1 / 3)
+    samples = Hypotheses(hypotheses.y, prob, torch.full((2, 3), -1))
+    grid = panels(draw_cases(case, samples, ""), 2)
+    for row in grid:
+        assert [ax.get_title(loc="left") for ax in row[3:6]] == ["", "", ""]
+        assert words(row[-1]) == ["not\nranked"]

@@ -8,6 +8,8 @@ from PIL import Image
 
 from mue.config import ModelConfig, ObjectiveConfig
 from mue.models.build import build_modal
+from mue.models.modal import Modal
+from mue.models.probunet import ProbUNet
 from mue.predict import Predictor, bundled, choose_device, find, load, read_image
 
 
@@ -30,7 +32,7 @@ def test_answers_are_the_decodings_of_the_most_probable_codes(predictor):
     """Against one input, one code at a time."""
     torch.manual_seed(0)
     x = torch.rand(3, 1, 8, 8)
-    h, modal = predictor.propose(x, k=4), predictor.modal
+    h, modal = predictor.propose(x, k=4), predictor.network
     with torch.inference_mode():
         for i in range(3):
             view = modal(x[i : i + 1])
@@ -60,7 +62,8 @@ def test_all_answers_at_once_are_those_of_one_by_one(predictor):
 def test_answers_too_improbable_to_matter_are_left_to_the_rest(trained):
     """Against the whole ranking; what is kept for one input does not depend on the others."""
     predictor = load(trained, device="cpu")
-    predictor.modal.prior.weight *= 30
+    assert isinstance(predictor.network, Modal)
+    predictor.network.prior.weight *= 30
     torch.manual_seed(0)
     x = torch.rand(4, 1, 8, 8) * torch.tensor([0.0, 1.0, 4.0, 16.0]).view(4, 1, 1, 1)
     whole, some = predictor.propose(x, k=6), predictor.propose(x, k=6, least=0.05)
@@ -136,15 +139,15 @@ def test_a_vector_alone_is_a_batch_of_one(tiny):
 @pytest.mark.parametrize("model", ["guess", "guess-exact", None])
 def test_proposing_leaves_every_tensor_of_the_model_as_it_was(model, trained):
     predictor = load(model or trained, device="cpu")
-    before = {name: value.clone() for name, value in predictor.modal.state_dict().items()}
-    predictor.modal.train()  # even if somebody has switched it
+    before = {name: value.clone() for name, value in predictor.network.state_dict().items()}
+    predictor.network.train()  # even if somebody has switched it
     h = predictor.propose(torch.rand(2, 1, 28, 56), k=5)
     h.merge()
     h.draw(3)
-    after = predictor.modal.state_dict()
+    after = predictor.network.state_dict()
     assert list(before) == list(after)
     assert all(torch.equal(value, after[name]) for name, value in before.items())
-    assert not any(p.requires_grad for p in predictor.modal.parameters())
+    assert not any(p.requires_grad for p in predictor.network.parameters())
 
 
 def test_proposing_keeps_no_state_between_calls(predictor):
@@ -315,3 +318,66 @@ def test_a_device_that_is_not_there_is_refused():
     assert choose_device("auto") == torch.device("cpu")
     with pytest.raises(ValueError, match="`device` is cuda, and torch finds no CUDA device here"):
         choose_device("cuda")
+
+
+# --- baselines ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "most", "kind"),
+    [
+        ("probunet", 4096, "samples"),
+        ("dropout", 4096, "samples"),
+        ("unet", 1, "answers"),
+        ("ensemble", 3, "answers"),
+        ("mheads", 3, "answers"),
+    ],
+)
+def test_a_baseline_says_how_many_answers_it_has(rivals, name, most, kind):
+    predictor, x = load(rivals[name], device="cpu"), torch.rand(1, 1, 8, 8)
+    assert (predictor.codes, predictor.most) == (0, most)
+    assert predictor.sampler == (kind == "samples")
+    for k in (0, most + 1):
+        words = rf"`k` must be in 1..{most} \(the {kind} of this model\), got {k}$"
+        with pytest.raises(ValueError, match=words):
+            predictor.propose(x, k)
+    assert predictor.propose(x).prob.shape[1] == min(8, most)
+
+
+@pytest.mark.parametrize("name", ["probunet", "dropout", "unet", "ensemble", "mheads"])
+def test_the_answers_of_a_baseline_are_equally_probable_and_have_no_code(rivals, name):
+    predictor, x = load(rivals[name], device="cpu"), torch.rand(2, 1, 8, 8)
+    k = min(3, predictor.most)
+    h = predictor.propose(x, k, least=0.9)  # nothing is less probable than its like
+    assert torch.equal(h.prob, torch.full((2, k), 1 / k))
+    assert torch.equal(h.code, torch.full((2, k), -1))
+    torch.testing.assert_close(h.rest, torch.zeros(2), atol=1e-6, rtol=0)
+    assert torch.equal(predictor.propose(x, k).y, h.y)  # without a generator, seed 0
+    seeded = predictor.propose(x, k, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(seeded.y, h.y) != predictor.sampler
+    before = {key: value.clone() for key, value in predictor.network.state_dict().items()}
+    predictor.propose(x, k)
+    after = predictor.network.state_dict()
+    assert all(torch.equal(value, after[key]) for key, value in before.items())
+
+
+def test_samples_with_densities_are_those_that_are_proposed(rivals):
+    predictor, x = load(rivals["probunet"], device="cpu"), torch.rand(2, 1, 8, 8)
+    found = predictor.densities(x, 5, generator=torch.Generator().manual_seed(3))
+    h = predictor.propose(x, 5, generator=torch.Generator().manual_seed(3))
+    assert torch.equal(found.y, h.y)
+    assert isinstance(predictor.network, ProbUNet)
+    drawn = predictor.network.sample(x, 5, torch.Generator().manual_seed(3))
+    prior = predictor.network.prior(x)
+    gap = (drawn.z - prior.mean[:, None]) / prior.log_std.exp()[:, None]
+    torch.testing.assert_close(found.log_density, -0.5 * gap.square().sum(dim=2))  # 0 at the mean
+
+
+def test_densities_are_refused_where_there_are_none(rivals):
+    with pytest.raises(ValueError, match="of the method 'heads' has no density of a latent; take"):
+        load(rivals["unet"], device="cpu").densities(torch.rand(8, 8), 2)
+    predictor = load(rivals["probunet"], device="cpu")
+    with pytest.raises(ValueError, match=r"`k` must be in 1..4096 \(the samples of this model"):
+        predictor.densities(torch.rand(8, 8), 0)
+    with pytest.raises(ValueError, match="`image` must be finite"):
+        predictor.densities(torch.full((8, 8), float("nan")), 2)

@@ -117,7 +117,7 @@ def test_a_calibrated_model_gives_the_same_answers_with_the_fitted_probabilities
     found = review.calibrate(lesion_model, lesions, tmp_path / "new", half=False, device="cpu")
     old, new = (load(f, device="cpu") for f in (lesion_model, tmp_path / "new"))
     case = Slices(open_prepared(lesions), "val").case(torch.arange(12))
-    z, after = old.modal(case.x).log_prior, new.modal(case.x).log_prior
+    z, after = old.network(case.x).log_prior, new.network(case.x).log_prior
     torch.testing.assert_close(after, (z / found.temperature + found.shift).log_softmax(dim=1))
     answers = []
     for predictor in (old, new):
@@ -136,7 +136,8 @@ def test_in_half_precision_the_probabilities_are_almost_the_same(lesion_model, l
         review.calibrate(lesion_model, lesions, tmp_path / str(half), half=half, device="cpu")
     x = Slices(open_prepared(lesions), "val").case(torch.arange(12)).x
     whole, half = (
-        load(tmp_path / str(half), device="cpu").modal(x).log_prior.exp() for half in (False, True)
+        load(tmp_path / str(half), device="cpu").network(x).log_prior.exp()
+        for half in (False, True)
     )
     torch.testing.assert_close(whole, half, atol=0.01, rtol=0)
     sizes = [(tmp_path / name / "weights.safetensors").stat().st_size for name in ("False", "True")]
@@ -168,6 +169,14 @@ def test_a_calibration_is_refused_where_it_makes_no_sense(
     nobody = few(patients, lesion, tmp_path / "nobody", {"train": 2, "test": 1})
     with pytest.raises(ValueError, match="has no slice of a patient of the split 'val'; it has 3"):
         review.calibrate(lesion_model, nobody, tmp_path / "new", device="cpu")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_model_without_probabilities_cannot_be_calibrated(lesion_rivals, lesions, tmp_path):
+    for name, method in (("probunet", "probunet"), ("ensemble", "heads")):
+        words = f"a model of the method '{method}' has no probabilities to calibrate; take one with"
+        with pytest.raises(ValueError, match=words):
+            review.calibrate(lesion_rivals[name], lesions, tmp_path / "new", device="cpu")
     assert not (tmp_path / "new").exists()
 
 
@@ -238,3 +247,11 @@ def test_a_model_of_a_game_has_no_figures_of_slices(trained, lesions, tmp_path):
     with pytest.raises(ValueError, match=r"this model answers 'toy', and .* holds slices"):
         review.figure([trained], lesions, out=tmp_path / "out", device="cpu")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_sampler_has_its_samples_drawn_and_no_codes(lesion_rivals, lesions, tmp_path):
+    drawn = review.figure([lesion_rivals["probunet"]], lesions, out=tmp_path, device="cpu")
+    names = ["spread.png", "reliability.png", "cases.png", "history.png"]
+    assert drawn == [tmp_path / name for name in names]
+    for path in drawn:
+        picture(path)

@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from mue import run
-from mue.checkpoint import RunError, load_config, load_modal, load_state_
+from mue.checkpoint import RunError, load_config, load_network, load_state_
 from mue.cli import main
 from mue.config import ComputeConfig
 from mue.data.toy import Bars
@@ -68,7 +68,7 @@ class Killed(BaseException):
 
 def test_a_run_leaves_all_that_others_need(trained):
     assert KEPT | {"figures/history.png"} <= set(files(trained))
-    assert load_modal(trained, CPU)
+    assert load_network(trained, CPU)
     assert resumed(trained).step == 12
     with Image.open(trained / "figures" / "history.png") as drawn:
         drawn.verify()
@@ -469,3 +469,42 @@ def test_the_demonstration_judges_both_bundled_models(tmp_path):
         assert reports[model]["mode_tv"]["mean"] < 0.1
         for name in ("modes", "top-4", "top-6"):
             assert (tmp_path / "figures" / model / f"{name}.png").is_file()
+
+
+# --- baselines ------------------------------------------------------------------------------------
+
+
+def test_the_figures_of_a_probabilistic_u_net_show_samples_and_densities(rivals, tmp_path):
+    judged = evaluate(load(rivals["probunet"], device="cpu"), inputs=9)
+    drawn = run.figure(rivals["probunet"], out=tmp_path, evaluation=judged, device="cpu")
+    names = ("modes", "densities", "samples-4", "samples-6", "history")
+    assert drawn == [tmp_path / f"{name}.png" for name in names]
+    for path in drawn:
+        with Image.open(path) as file:
+            file.verify()
+
+
+@pytest.mark.parametrize(("name", "kind"), [("dropout", "samples"), ("ensemble", "answers")])
+def test_the_figures_of_other_baselines_pretend_no_ranking(rivals, tmp_path, name, kind):
+    judged = evaluate(load(rivals[name], device="cpu"), inputs=9)
+    drawn = run.figure(rivals[name], out=tmp_path, evaluation=judged, device="cpu")
+    names = ["modes.png", f"{kind}-4.png", f"{kind}-6.png", "history.png"]
+    assert [path.name for path in drawn] == names
+
+
+@pytest.mark.parametrize("what", [{"method": "probunet"}, {"method": "heads", "dropout": 0.5}])
+def test_a_run_that_draws_goes_on_to_the_same_weights(tiny, tmp_path, what):
+    """Killed after its first checkpoint, of step 6 of 12, when it logs step 9."""
+    config = tiny(**what)
+    whole = run.train(config, tmp_path / "whole")
+
+    def dying(record):
+        if record.step == 9:
+            raise Killed
+
+    with pytest.raises(Killed):
+        run.train(config, tmp_path / "again", watch=dying)
+    assert resumed(tmp_path / "again").step == 6
+    torch.manual_seed(123)  # another process, with another past
+    run.train(config, tmp_path / "again", resume=True)
+    assert same(tmp_path / "again", whole)

@@ -59,12 +59,12 @@ def test_the_exported_weights_are_the_average_of_those_of_each_step(tiny, method
     config = tiny(method, steps=30, average=0.6)
     training, fresh = Training(config, CPU), Training(config, CPU)
     start_(fresh, Bars())
-    average = {name: p.detach().double() for name, p in fresh.modal.named_parameters()}
+    average = {name: p.detach().double() for name, p in fresh.network.named_parameters()}
     for step in fit(training, Bars()):
         past = min(0.6, step.number / (step.number + 10))
-        for name, p in training.modal.named_parameters():
+        for name, p in training.network.named_parameters():
             average[name] = past * average[name] + (1 - past) * p.detach().double()
-    last = dict(training.modal.named_parameters())
+    last = dict(training.network.named_parameters())
     for name, value in training.export().items():
         torch.testing.assert_close(value.double(), average[name], rtol=1e-4, atol=1e-5)
         assert not torch.equal(value, last[name])
@@ -75,7 +75,7 @@ def test_without_averaging_the_last_weights_are_exported(tiny, method):
     training = Training(tiny(method, steps=3, average=0.0), CPU)
     list(fit(training, Bars()))
     export = training.export()
-    for name, p in training.modal.named_parameters():
+    for name, p in training.network.named_parameters():
         assert torch.equal(export[name], p), name
 
 
@@ -153,6 +153,6 @@ def test_a_revived_code_is_an_encoding_of_the_batch_just_seen(tiny):
     pair = Bars().pair(torch.arange(8, 16))
     encoding = training.learner(pair.x, pair.y).encoding.detach()[:, 0]
     next(steps)
-    gap = (encoding - training.modal.codebook.codes[4]).abs().amax(dim=1)
+    gap = (encoding - training.learner.network.codebook.codes[4]).abs().amax(dim=1)
     assert gap.min() < 1e-6
     assert training.learner.posterior.usage.count[4] == 1

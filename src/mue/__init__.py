@@ -5,6 +5,7 @@ from mue.config import preset as preset
 from mue.evaluate import evaluate as evaluate
 from mue.predict import Predictor as Predictor
 from mue.predict import load as load
+from mue.run import compare as compare
 from mue.run import demo as demo
 from mue.run import export as export
 from mue.run import figure as figure

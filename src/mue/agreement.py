@@ -10,12 +10,12 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from mue.data.prepared import Split, open_prepared
 from mue.data.slices import Slices
-from mue.evaluate import IN_USE, MOST, NEGLIGIBLE
+from mue.evaluate import IN_USE, MOST, NEGLIGIBLE, note_codes_
 from mue.files import write_atomic
 from mue.metrics.calibration import brier, drawn, ece, presence, reliability
 from mue.metrics.energy import draws, empirical, energy_distance
@@ -23,11 +23,14 @@ from mue.metrics.interval import interval, interval_of
 from mue.metrics.matching import hm_iou
 from mue.metrics.overlap import joint_iou, top_dice
 from mue.predict import Predictor
+from mue.types import Hypotheses
 
 TOP = 16
 """Answers that `ged` weighs, renormalised."""
 DRAWS = (16, 32, 50, 100)
 """Numbers of draws that the literature reports."""
+MATCHED = 16
+"""Draws that are matched to the raters."""
 FIRST = (1, 4, 8, 16)
 """How many answers a reader may look at before finding a rater's own."""
 
@@ -49,6 +52,8 @@ class Agreement:
         drawn: Share of raters who drew one.
         entropy: Of the distinct answers, in nats: those that overlap by half are one.
         codes: Codes in use: more probable than 1 % for some slice.
+        answers: Answers to each slice, at the most; the samples of a model that draws.
+        passes: How often the network looked at a slice for them.
         split: Which patients.
         data: Digest of the prepared data.
     """
@@ -65,6 +70,8 @@ class Agreement:
     drawn: Float[Tensor, " b"]
     entropy: Float[Tensor, " b"]
     codes: int
+    answers: int
+    passes: int
     split: Split
     data: str
 
@@ -105,7 +112,8 @@ class Agreement:
             "data": self.data,
             "slices": len(self.id),
             "patients": len(names),
-            "passes": 1,
+            "answers": self.answers,
+            "passes": self.passes,
             **{name: of(values) for name, values in own.items()},
             "presence": {
                 "brier": of(brier(self.presence, self.drawn)),
@@ -141,12 +149,15 @@ def agreement(
     *,
     split: Split = "test",
     seed: int = 0,
+    samples: int = 100,
     batch: int = 32,
     watch: Callable[[int, int], None] | None = None,
 ) -> Agreement:
     """Judge a model by the raters of prepared slices.
 
     Answers are probability maps cut at one half. `seed` is of the draws of `ged_n` and `hm_iou_n`.
+    A model that samples is asked for `samples` answers: `ged` weighs them all equally, and `ged_n`
+    takes the first n of them, which are n fresh draws.
     `watch` is told how many slices are done, of how many. The model is not changed.
     """
     if predictor.config.data.name != "slices":
@@ -156,7 +167,8 @@ def agreement(
         )
     prepared = open_prepared(data)
     source = Slices(prepared, split, device=predictor.device)
-    parts = list(_judge(predictor, source, batch, watch))
+    k = samples if predictor.sampler else min(MOST, predictor.most)
+    parts = list(_judge(predictor, source, k, seed, batch, watch))
     k = max(part.p.shape[1] for part in parts)
     more = [k - part.p.shape[1] for part in parts]  # batches differ in how many they decoded
     p = torch.cat([F.pad(part.p, (0, m)) for part, m in zip(parts, more, strict=True)])
@@ -165,27 +177,36 @@ def agreement(
     ss = torch.cat([F.pad(x.ss, (0, m, 0, m), value=1) for x, m in zip(parts, more, strict=True)])
     sy = sy.masked_fill((p == 0)[:, :, None], 1)  # what was not kept covers nobody
     yy = torch.cat([part.yy for part in parts])
-    top = min(TOP, k)
+    top = k if predictor.sampler else min(TOP, k)
     kept = p[:, :top] / p[:, :top].sum(dim=1, keepdim=True)
-    pick = {n: draws(p, n, torch.Generator().manual_seed(seed)) for n in DRAWS}
+    pick = {n: _pick(p, n, seed, fresh=predictor.sampler) for n in DRAWS}
+    pick = {n: i for n, i in pick.items() if i is not None}
+    if predictor.sampler:
+        ged = torch.cat([part.first[k] for part in parts])
+        ged_n = {n: torch.cat([part.first[n] for part in parts]) for n in pick}
+    else:
+        ged = energy_distance(sy[:, :top], ss[:, :top, :top], yy, kept, q)
+        ged_n = {n: energy_distance(sy, ss, yy, empirical(i, k), q) for n, i in pick.items()}
     rows = torch.arange(len(p))[:, None]
     found = {n: (1 - sy[:, :n]).amax(dim=1) >= 0.5 for n in FIRST}
-    highest = torch.zeros(len(predictor.modal.codebook.codes))
+    used = torch.zeros(predictor.codes + 1)
     for part in parts:
-        highest.scatter_reduce_(0, part.code.flatten(), part.p.flatten(), "amax")
+        note_codes_(used, part.code, part.p)
     return Agreement(
         id=tuple(row.id for row in source.rows),
         patient=tuple(row.patient for row in source.rows),
-        ged=energy_distance(sy[:, :top], ss[:, :top, :top], yy, kept, q),
+        ged=ged,
         rest=(1 - p[:, :top].sum(dim=1)).clamp_min(0),
-        ged_n={n: energy_distance(sy, ss, yy, empirical(i, k), q) for n, i in pick.items()},
-        hm_iou_n={n: hm_iou((1 - sy)[rows, pick[n]]) for n in (16,)},
+        ged_n=ged_n,
+        hm_iou_n={n: hm_iou((1 - sy)[rows, pick[n]]) for n in pick if n == MATCHED},
         dice=torch.cat([part.dice for part in parts]),
         coverage={n: (f * q).sum(dim=1) for n, f in found.items()},
         presence=torch.cat([part.presence for part in parts]),
         drawn=torch.cat([part.drawn for part in parts]),
         entropy=torch.cat([part.entropy for part in parts]),
-        codes=int((highest > IN_USE).sum()),
+        codes=int((used[:-1] > IN_USE).sum()),
+        answers=k,
+        passes=predictor.network.passes(k),
         split=split,
         data=prepared.digest,
     )
@@ -193,10 +214,15 @@ def agreement(
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A batch of slices: all that the metrics need, without the pixels."""
+    """A batch of slices: all that the metrics need, without the pixels.
+
+    Of samples, which may be a thousand, not the distances of all pairs are kept but the energy
+    distance of the first n.
+    """
 
     sy: Float[Tensor, "b k m"]
-    ss: Float[Tensor, "b k k"]
+    ss: Float[Tensor, "b k2 k2"]
+    first: dict[int, Float[Tensor, " b"]]
     yy: Float[Tensor, "b m m"]
     p: Float[Tensor, "b k"]
     q: Float[Tensor, "b m"]
@@ -207,30 +233,50 @@ class _Part:
     entropy: Float[Tensor, " b"]
 
 
+def _pick(p: Float[Tensor, "b k"], n: int, seed: int, *, fresh: bool) -> Int[Tensor, "b n"] | None:
+    """N draws of the answers; of fresh samples the first n, or nothing where they are fewer."""
+    if not fresh:
+        return draws(p, n, torch.Generator().manual_seed(seed))
+    return torch.arange(n).expand(len(p), -1) if n <= p.shape[1] else None
+
+
 def _judge(
     predictor: Predictor,
     source: Slices,
+    most: int,
+    seed: int,
     batch: int,
     watch: Callable[[int, int], None] | None,
 ) -> Iterator[_Part]:
-    most = min(MOST, len(predictor.modal.codebook.codes))
+    generator = torch.Generator().manual_seed(seed)
     for first in range(0, len(source), batch):
         last = min(first + batch, len(source))
         case = source.case(torch.arange(first, last))
-        h = predictor.propose(case.x, most, least=NEGLIGIBLE)
+        h = predictor.propose(case.x, most, least=NEGLIGIBLE, generator=generator)
         s, ys = h.y > 0.5, case.ys > 0.5
         k, d = s.shape[1], 1 - joint_iou(s, ys).cpu()
+        sy, ss, yy, q = d[:, :k, k:], d[:, :k, :k], d[:, k:, k:], case.q.cpu()
+        first = {n: torch.full((len(d), n), 1 / n) for n in {*DRAWS, k} if n <= k}
+        fresh = predictor.sampler
         yield _Part(
-            sy=d[:, :k, k:],
-            ss=d[:, :k, :k],
-            yy=d[:, k:, k:],
+            sy=sy.clone(),
+            ss=ss[:, :0, :0].clone() if fresh else ss,
+            first={n: energy_distance(sy[:, :n], ss[:, :n, :n], yy, p, q) for n, p in first.items()}
+            if fresh
+            else {},
+            yy=yy.clone(),
             p=h.prob.cpu(),
-            q=case.q.cpu(),
+            q=q,
             code=h.code.cpu(),
             dice=top_dice(s, ys, case.q).cpu(),
             presence=presence(s, h.normalized().prob).cpu(),
             drawn=drawn(ys, case.q).cpu(),
-            entropy=h.merge(below=0.5).entropy().cpu(),
+            entropy=_first(h, MOST).merge(below=0.5).entropy().cpu(),
         )
         if watch is not None:
             watch(last, len(source))
+
+
+def _first(h: Hypotheses, k: int) -> Hypotheses:
+    """At most k of the answers: enough to see how many are distinct."""
+    return Hypotheses(h.y[:, :k], h.prob[:, :k], h.code[:, :k]).normalized()

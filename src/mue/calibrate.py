@@ -55,7 +55,12 @@ def calibrate(
     The answers stay what they are; only their probabilities move. The energy distance is a proper
     score, so its least is where the probabilities fit the raters.
     """
-    n = len(predictor.modal.codebook.codes)
+    n = predictor.codes
+    if not n:
+        raise ValueError(
+            f"a model of the method {predictor.config.method!r} has no probabilities to calibrate; "
+            "take one with codes, `vq` or `exact`"
+        )
     found: list[_Part] = []
     for at in torch.arange(len(source)).split(_BATCH):
         case = source.case(at)

@@ -26,8 +26,10 @@ from torch import Tensor
 
 from mue.config import Config, from_dict
 from mue.files import write_atomic
-from mue.models.build import build_modal
+from mue.models.build import build_network
+from mue.models.heads import Heads
 from mue.models.modal import Modal
+from mue.models.probunet import ProbUNet
 from mue.train import Training
 
 CONFIG, WEIGHTS, STATE, LOG = "config.json", "weights.safetensors", "state.safetensors", "log.jsonl"
@@ -184,21 +186,21 @@ def export(
     write_atomic(out / CONFIG, (json.dumps(content, indent=2) + "\n").encode())
 
 
-def load_modal(folder: Path, device: torch.device) -> Modal:
+def load_network(folder: Path, device: torch.device) -> Modal | ProbUNet | Heads:
     """Read θ as it is evaluated, in float32."""
-    modal, tensors = _load_weights(folder)
-    modal.load_state_dict({k: v.float() for k, v in tensors.items()}, assign=True)
-    modal.requires_grad_(False)
-    modal.to(device=device, memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
-    return modal.eval()
+    network, tensors = _load_weights(folder)
+    network.load_state_dict({k: v.float() for k, v in tensors.items()}, assign=True)
+    network.requires_grad_(False)
+    network.to(device=device, memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    return network.eval()
 
 
-def _load_weights(folder: Path) -> tuple[Modal, dict[str, Tensor]]:
+def _load_weights(folder: Path) -> tuple[Modal | ProbUNet | Heads, dict[str, Tensor]]:
     """θ without memory for its weights, and the weights, which are known to fit it."""
     with torch.device("meta"):
-        modal = build_modal(load_config(folder))
-    expected = {name: p.shape for name, p in modal.named_parameters()}
-    return modal, load_tensors(folder / WEIGHTS, expected)
+        network = build_network(load_config(folder))
+    expected = {name: p.shape for name, p in network.named_parameters()}
+    return network, load_tensors(folder / WEIGHTS, expected)
 
 
 def save_state(folder: Path, training: Training) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from json import dumps
 from pathlib import Path
@@ -26,6 +26,7 @@ from rich.table import Table
 
 from mue import distributed, review, run
 from mue.agreement import Agreement, agreement
+from mue.compare import SAMPLES, Rival, best, metrics_of
 from mue.config import PRESETS, Config, Schedule, preset
 from mue.data.build import check_data
 from mue.data.prepared import Split
@@ -260,6 +261,54 @@ def calibrate(
     _say("written", out)
 
 
+def compare(
+    models: Annotated[
+        tuple[str, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="MODEL", help="bundled models, or run folders"),
+    ],
+    /,
+    data: Path | None = None,
+    split: Split = "test",
+    inputs: int = 1000,
+    seed: int = 0,
+    samples: tuple[int, ...] = SAMPLES,
+    out: Path = Path("runs/compare"),
+    json: bool = False,
+    device: Device = "auto",
+) -> None:
+    """Judge models on the same inputs, and write comparison.json and comparison.png.
+
+    Args:
+        data: folder of prepared slices, for models that answer slices
+        split: which patients of the slices
+        inputs: how many test inputs, where they are made up
+        seed: of the test inputs, and of what is drawn
+        samples: how many answers are drawn from a model that samples
+        out: folder for the comparison
+        json: print the comparison alone, for machines
+        device: where to compute
+    """
+    with _bar({}, disable=json) as show:
+        found = run.compare(
+            models,
+            data=data,
+            split=split,
+            inputs=inputs,
+            seed=seed,
+            samples=samples,
+            out=out,
+            device=device,
+            watch=lambda name, n, total: show(name, n, total=total),
+        )
+    if json:
+        _print_json(found.content)
+        return
+    _print_rivals(found.rivals)
+    for path in found.files:
+        _say("figure" if path.suffix == ".png" else "report", path)
+
+
 def figure(
     models: Annotated[
         tuple[str, ...],
@@ -420,6 +469,7 @@ def main(arguments: list[str] | None = None) -> None:
                     "evaluate": evaluate,
                     "predict": predict,
                     "figure": figure,
+                    "compare": compare,
                     "calibrate": calibrate,
                     "export": export,
                 },
@@ -497,6 +547,34 @@ def _print_agreement(model: str, content: dict[str, Any]) -> None:
     _out.print(f"codes    {content['codes_in_use']} in use", highlight=False)
 
 
+def _print_rivals(rivals: Sequence[Rival]) -> None:
+    metrics, ahead = metrics_of(rivals), best(rivals)
+    table = Table(title="the best of each metric in bold; below it its 95 % interval")
+    table.add_column("model", overflow="fold")
+    for column in ("samples", *metrics, "parameters", "answers/s", "passes"):
+        table.add_column(column, justify="right")
+    for i, rival in enumerate(rivals):
+        cells: list[str] = []
+        for metric in metrics:
+            value = rival.metrics.get(metric)
+            if value is None:
+                cells.append("–")
+                continue
+            mean = f"{value.mean:.4f}"
+            mean = f"[bold]{mean}[/bold]" if ahead[metric] == i else mean
+            cells.append(f"{mean}\n[dim]{value.low:.4f}–{value.high:.4f}[/dim]")
+        table.add_row(
+            rival.model,
+            "" if rival.samples is None else str(rival.samples),
+            *cells,
+            f"{rival.parameters:,}",
+            f"{rival.per_second:,.0f}",
+            str(rival.passes),
+        )
+    needed = Console(width=1000).measure(table).maximum
+    Console(width=max(_out.width, needed)).print(table)  # a long line is better than half a number
+
+
 @contextlib.contextmanager
 def _bar(totals: dict[str, int], *, disable: bool = False) -> Iterator[Callable[..., None]]:
     """Progress bars that appear with the first progress: bad input is answered by words alone."""
@@ -513,6 +591,8 @@ def _bar(totals: dict[str, int], *, disable: bool = False) -> Iterator[Callable[
 
     def show(name: str, done: int, note: str = "", *, total: int | None = None) -> None:
         if not disable:
+            if name not in tasks:
+                tasks[name] = bar.add_task(name, total=total, note="")
             bar.start()
             bar.update(tasks[name], completed=done, note=note, total=total)
 

@@ -84,6 +84,10 @@ class ModelConfig:
     """Stage of the decoder where the code enters: 1 is the bottom, one past the last the top."""
     join: Literal["concatenate", "scale-shift"] = "concatenate"
     """How the code enters."""
+    readout: int = 2
+    """1x1 convolutions after a code that enters at the top."""
+    dropout: float = 0.0
+    """Share of the innermost features that is dropped, in training and in answering (`heads`)."""
 
     def __post_init__(self) -> None:
         """Refuse what no network could be built from."""
@@ -99,6 +103,8 @@ class ModelConfig:
         for name in ("c_in", "c_out"):
             value = getattr(self, name)
             _require(1 <= value <= 4096, f"model.{name}", "in 1..4096", value)
+        _require(2 <= self.readout <= 8, "model.readout", "in 2..8", self.readout)
+        _require(0 <= self.dropout < 1, "model.dropout", "in [0, 1)", self.dropout)
         if self.backbone == "unet":
             stages = len(self.levels)
             _require(
@@ -143,6 +149,24 @@ class CodebookConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LatentConfig:
+    """What the baselines have in place of a code book."""
+
+    width: int = 6
+    """Dimensions of the Gaussian latent (`probunet`)."""
+    members: int = 1
+    """Networks trained side by side (`heads`): more than one is an ensemble."""
+    heads: int = 1
+    """Heads of each network (`heads`): of several, the best one learns from an answer."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no network could be built from."""
+        for name, most in (("width", 4096), ("members", 64), ("heads", 64)):
+            value = getattr(self, name)
+            _require(1 <= value <= most, f"latent.{name}", f"in 1..{most}", value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectiveConfig:
     """What is minimised."""
 
@@ -155,6 +179,8 @@ class ObjectiveConfig:
     """Weight of the energy distance between all answers and the raters' (`exact`)."""
     commitment: float = 0.25
     """β, the weight of the commitment term (`vq`)."""
+    divergence: float = 10.0
+    """β of a Gaussian latent, as a multiple of `reconstruction` (`probunet`)."""
     prior_from: float = 0.0
     """η: share of the training before which the prior's term has weight 0."""
     temperature: float = 1.0
@@ -164,7 +190,7 @@ class ObjectiveConfig:
 
     def __post_init__(self) -> None:
         """Refuse weights that turn the objective over."""
-        for name in ("reconstruction", "energy", "commitment"):
+        for name in ("reconstruction", "energy", "commitment", "divergence"):
             value = getattr(self, name)
             _require(0 <= value < math.inf, f"objective.{name}", "at least 0", value)
         _require(0 < self.deviation < math.inf, "objective.deviation", "positive", self.deviation)
@@ -248,14 +274,21 @@ class ComputeConfig:
 class Config:
     """One run."""
 
-    method: Literal["vq", "exact"] = "vq"
-    """How it is trained: the paper's nearest code, or the likelihood summed over all codes."""
+    method: Literal["vq", "exact", "probunet", "heads"] = "vq"
+    """How it is trained: the paper's nearest code, the likelihood summed over all codes, or a
+    baseline: Probabilistic U-Net, or U-Nets without a latent."""
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     codebook: CodebookConfig = field(default_factory=CodebookConfig)
+    latent: LatentConfig = field(default_factory=LatentConfig)
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     compute: ComputeConfig = field(default_factory=ComputeConfig)
+
+    @property
+    def draws(self) -> bool:
+        """Whether a step of training draws random numbers: a latent, or what is dropped."""
+        return self.method == "probunet" or self.model.dropout > 0
 
 
 def to_json(config: Config) -> str:
@@ -453,6 +486,45 @@ def lidc_exact(schedule: Schedule = "short") -> Config:
     )
 
 
+def _rival(
+    ours: Config,
+    method: Literal["probunet", "heads"],
+    *,
+    latent: LatentConfig | None = None,
+    dropout: float = 0.0,
+) -> Config:
+    """A baseline with the data, the levels, the decoder and the schedule of ours.
+
+    The latent of a Probabilistic U-Net enters after the U-Net, through three 1x1 convolutions. No
+    baseline needs the tail, from which ours reads its prior.
+    """
+    latent = LatentConfig() if latent is None else latent
+    late = len(ours.model.levels) + 1 if method == "probunet" else 1
+    model = dataclasses.replace(
+        ours.model, tail=(), code_level=late, join="concatenate", readout=3, dropout=dropout
+    )
+    return dataclasses.replace(ours, method=method, model=model, latent=latent)
+
+
+_RIVALS: dict[str, dict[str, Any]] = {
+    "probunet": {"method": "probunet"},
+    "unet": {"method": "heads"},
+    "dropout": {"method": "heads", "dropout": 0.5},
+    "ensemble": {"method": "heads", "latent": LatentConfig(members=4)},
+    "mheads": {"method": "heads", "latent": LatentConfig(heads=4)},
+}
+"""The baselines, each by what it changes; there is a preset of each for every game and data set."""
+
+
+def _rivals(
+    name: str, ours: Callable[[Schedule], Config]
+) -> dict[str, Callable[[Schedule], Config]]:
+    def preset_of(changes: dict[str, Any]) -> Callable[[Schedule], Config]:
+        return lambda schedule: _rival(ours(schedule), **changes)
+
+    return {f"{name}-{kind}": preset_of(changes) for kind, changes in _RIVALS.items()}
+
+
 def toy(schedule: Schedule = "short") -> Config:
     """Bars of light with two known answers each, by `exact`: seconds, for tests and first steps."""
     del schedule
@@ -540,6 +612,9 @@ PRESETS: dict[str, Callable[[Schedule], Config]] = {
     "toy": toy,
     "toy-vq": toy_vq,
     "vector": vector,
+    **_rivals("guess", guess),
+    **_rivals("lidc", lidc),
+    **_rivals("toy", toy_vq),
 }
 """Every preset by the name the command line gives it."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from mue.data.build import build_source
@@ -93,7 +93,7 @@ def evaluate(
     inputs: int = 1000,
     seed: int = 0,
     k: int = 16,
-    batch: int = 50,
+    batch: int | None = None,
     watch: Callable[[int], None] | None = None,
 ) -> Evaluation:
     """Judge a model by test inputs whose modes and probabilities are known.
@@ -103,22 +103,24 @@ def evaluate(
     """
     if inputs < 1:
         raise ValueError(f"`inputs` must be at least 1, got {inputs}")
-    k = min(k, len(predictor.modal.codebook.codes))
+    k = min(k, predictor.most)
+    batch = max(1, min(50, 8192 // max(1, k))) if batch is None else batch
     source = build_source(predictor.config.data, "test", seed=seed, device=predictor.device)
     predicted: list[Tensor] = []
     true: list[Tensor] = []
     rest: list[Tensor] = []
     group: list[str] = []
-    highest = torch.zeros(len(predictor.modal.codebook.codes))
+    used = torch.zeros(predictor.codes + 1)  # the last stands for an answer without a code
+    generator = torch.Generator().manual_seed(seed)
     for first in range(0, inputs, batch):
         index = torch.arange(first, min(first + batch, inputs), device=predictor.device)
         case = source.case(index)
-        h = predictor.propose(case.x, k, least=NEGLIGIBLE)
+        h = predictor.propose(case.x, k, least=NEGLIGIBLE, generator=generator)
         predicted.append(mode_probabilities(h.y, h.prob, case.ys).cpu())
         true.append(case.q.cpu())
         rest.append(h.rest.cpu())
         group.extend(case.group)
-        highest.scatter_reduce_(0, h.code.flatten().cpu(), h.prob.flatten().cpu(), "amax")
+        note_codes_(used, h.code.cpu(), h.prob.cpu())
         if watch is not None:
             watch(len(group))
     return Evaluation(
@@ -126,7 +128,14 @@ def evaluate(
         true=torch.cat(true),
         rest=torch.cat(rest),
         group=tuple(group),
-        codes=int((highest > IN_USE).sum()),
+        codes=int((used[:-1] > IN_USE).sum()),
         k=k,
         seed=seed,
     )
+
+
+def note_codes_(
+    used: Float[Tensor, " n"], code: Int[Tensor, "b k"], prob: Float[Tensor, "b k"]
+) -> None:
+    """Keep the highest probability of each code; answers without one count for the last entry."""
+    used.scatter_reduce_(0, code.flatten() % len(used), prob.flatten(), "amax")

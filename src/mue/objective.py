@@ -22,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mue.distributed import all_max_, all_sum_
-from mue.types import Terms, Trace, VqTrace
+from mue.types import HeadsTrace, LatentTrace, Terms, Trace, VqTrace
 
 Likelihood = Literal["bernoulli", "categorical", "normal"]
 
@@ -38,6 +38,8 @@ class Weights:
         temperature: Divides what the responsibilities of `exact` are computed from; 1 is exact.
         balance: Whether the codes share the answers of a batch evenly (`exact`, while it starts).
         energy: On the energy distance.
+        divergence: β of a Gaussian latent, as a multiple of the reconstruction's weight.
+        best: Whether only the best of several heads learns from an answer (M-heads).
     """
 
     prior: float | Tensor
@@ -46,6 +48,8 @@ class Weights:
     temperature: float | Tensor
     balance: bool
     energy: float = 0.0
+    divergence: float = 0.0
+    best: bool = False
 
 
 def log_likelihood(
@@ -92,7 +96,24 @@ def objective(
             commitment=weights.commitment * trace.distance.mean(),
             energy=one.new_zeros(()),
         )
+    if isinstance(trace, LatentTrace):
+        decoded, answer = (t.flatten(0, 1)[:, None] for t in (trace.logits, y))
+        one = log_likelihood(decoded, answer, kind, deviation)
+        return Terms(
+            prior=weights.reconstruction * weights.divergence * trace.divergence.mean(),
+            reconstruction=-weights.reconstruction * one.mean(),
+            commitment=one.new_zeros(()),
+            energy=one.new_zeros(()),
+        )
     log_y = log_likelihood(trace.logits, y, kind, deviation)
+    if isinstance(trace, HeadsTrace):
+        best = log_y.amax(dim=1) if weights.best else log_y.mean(dim=1)
+        return Terms(
+            prior=best.new_zeros(()),
+            reconstruction=-weights.reconstruction * best.mean(),
+            commitment=best.new_zeros(()),
+            energy=best.new_zeros(()),
+        )
     log_c = trace.log_prior[:, :, None]
     with torch.no_grad():
         score = balanced(log_y / weights.temperature) if weights.balance else log_c + log_y

@@ -36,9 +36,11 @@ def draw_cases(case: Case, hypotheses: Hypotheses, title: str) -> Figure:
 
     The paper's Fig. `LIDC_result`. Answers are cut at one half, and those of probability 0 (which
     were not kept) left out. At most the first eight are shown: `rest`, at the end of a row, is the
-    probability of all that the row does not show.
+    probability of all that the row does not show. Answers of a model without codes are samples,
+    members or heads (Fig. `LIDC_pu_supp1`): they are not ranked, and no number stands on them.
     """
     x, ys, s = _slices(case, hypotheses)
+    ranked = bool((hypotheses.code >= 0).all())
     prob = hypotheses.prob.detach().cpu()[:, :_ANSWERS]
     s, shown = s[:, :_ANSWERS], prob > 0
     rest = (1 - prob.sum(dim=1)).clamp_min(0)
@@ -58,10 +60,11 @@ def draw_cases(case: Case, hypotheses: Hypotheses, title: str) -> Figure:
                     _mask(ax, x[i], s[i, j], _ANSWER, window)
                     p = prob[i, j].item()
                     note = f"{p:.3f}" if p >= 5e-4 else "<0.001"
-                    ax.set_title(note, loc="left", fontsize=7, color=_INK, pad=2.5)
+                    if ranked:
+                        ax.set_title(note, loc="left", fontsize=7, color=_INK, pad=2.5)
                 else:
                     _blank(ax, x[i])
-            _rest(axes[i, -1], rest[i].item())
+            _rest(axes[i, -1], f"rest\n{rest[i].item():.3f}" if ranked else "not\nranked")
         heads = [
             "CT",
             *(f"rater {j + 1}" for j in range(m)),
@@ -112,7 +115,7 @@ def draw_codes(case: Case, hypotheses: Hypotheses, title: str, *, least: float =
                     ax.set_xlabel(note, fontsize=7, color=_INK, labelpad=2)
                 else:
                     _blank(ax, x[i])
-            _rest(axes[i, -1], rest[i].item())
+            _rest(axes[i, -1], f"rest\n{rest[i].item():.3f}")
         _heads(axes[0], ["CT", *(f"code {c}" for c in columns)])
         figure.suptitle(title, fontsize=10, wrap=True)
         if more:
@@ -372,9 +375,9 @@ def _contour(
     ax.contour(*at, z, levels=[0.5], colors=[colour], linewidths=width)
 
 
-def _rest(ax: Axes, rest: float) -> None:
+def _rest(ax: Axes, text: str) -> None:
     ax.set_axis_off()
-    ax.text(0, 0.5, f"rest\n{rest:.3f}", transform=ax.transAxes, va="center", color=_SOFT)
+    ax.text(0, 0.5, text, transform=ax.transAxes, va="center", color=_SOFT)
 
 
 def _heads(axes: np.ndarray, heads: Sequence[str]) -> None:

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import difflib
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Shaped
+from jaxtyping import Float, Shaped
 from PIL import Image
 from torch import Tensor
 
-from mue.checkpoint import RunError, load_config, load_modal
+from mue.checkpoint import RunError, load_config, load_network
 from mue.config import Config
+from mue.models.heads import Heads
 from mue.models.modal import Modal
+from mue.models.probunet import ProbUNet
 from mue.types import Hypotheses
 
 Device = Literal["auto", "cpu", "cuda"]
 LARGEST_IMAGE = 1 << 26
 """Pixels of the largest image that is read from a file."""
+MOST_SAMPLES = 4096
+"""Samples that a baseline draws for an input at the most."""
 
 
 def choose_device(name: Device = "auto", index: int = 0) -> torch.device:
@@ -54,52 +59,116 @@ def find(model: str | Path) -> Path:
 def load(model: str | Path, *, device: Device = "auto") -> Predictor:
     """A bundled model by its name, or the model in a run folder, ready to answer."""
     folder = find(model)
-    return Predictor(load_modal(folder, choose_device(device)), load_config(folder))
+    return Predictor(load_network(folder, choose_device(device)), load_config(folder))
+
+
+@dataclass(frozen=True, slots=True)
+class Densities:
+    """Samples with a Gaussian latent behind them.
+
+    Attributes:
+        y: The samples.
+        log_density: Logarithm of the density of each latent, as a multiple of the highest there
+            is for its input: 0 is the mean of the prior.
+    """
+
+    y: Float[Tensor, "b k *y"]
+    log_density: Float[Tensor, "b k"]
 
 
 class Predictor:
     """A trained network and the configuration it was trained with. It keeps no state of calls."""
 
-    def __init__(self, modal: Modal, config: Config) -> None:
-        self.modal = modal
+    def __init__(self, network: Modal | ProbUNet | Heads, config: Config) -> None:
+        self.network = network
         self.config = config
 
     @property
     def device(self) -> torch.device:
         """Where it computes."""
-        return self.modal.codebook.codes.device
+        return next(self.network.parameters()).device
+
+    @property
+    def codes(self) -> int:
+        """How many codes it ranks; 0 for a model without codes."""
+        return self.network.most if isinstance(self.network, Modal) else 0
+
+    @property
+    def most(self) -> int:
+        """How many answers may be asked for."""
+        return MOST_SAMPLES if self.network.most is None else self.network.most
+
+    @property
+    def sampler(self) -> bool:
+        """Whether each call draws anew: a baseline whose answers are samples."""
+        return self.network.most is None
 
     @torch.inference_mode()
     def propose(
-        self, image: Shaped[Tensor | np.ndarray, "..."], k: int | None = None, *, least: float = 0.0
+        self,
+        image: Shaped[Tensor | np.ndarray, "..."],
+        k: int | None = None,
+        *,
+        least: float = 0.0,
+        generator: torch.Generator | None = None,
     ) -> Hypotheses:
         """The k most probable answers to each input, from one look at it: 8, or all there are.
 
         Answers less probable than `least` are not kept: their probability is 0 and its mass in
         `rest`. Where this is so for every input of the batch, they are not decoded either.
 
+        A baseline that samples draws k answers by the generator (without one, by seed 0), each of
+        probability 1/k.
+
         An image is c h w (or h w where the model takes one channel), in floating point or as
         bytes, which are scaled to 0..1; a vector is c. One more axis in front makes a batch; the
         result always has one: an image alone is a batch of one.
         """
-        n = len(self.modal.codebook.codes)
-        k = min(8, n) if k is None else k
-        if not 1 <= k <= n:
-            raise ValueError(f"`k` must be in 1..{n} (the codes of this model), got {k}")
-        x = self._batch(image)
-        view = self.modal(x)
-        prob, code = self.modal.top(view, k)
-        kept = max(1, int((prob >= least).sum(dim=1).amax()))
-        prob, code = prob.where(prob >= least, 0)[:, :kept], code[:, :kept]
-        logits = self.modal.decode(view, self.modal.codebook.codes[code])
+        k = self._count(k)
+        if generator is None:
+            generator = torch.Generator().manual_seed(0)
+        found = self.network.propose(self._batch(image), k, least=least, generator=generator)
+        return Hypotheses(self._pixels(found.logits), found.prob, found.code)
+
+    @torch.inference_mode()
+    def densities(
+        self,
+        image: Shaped[Tensor | np.ndarray, "..."],
+        k: int | None = None,
+        *,
+        generator: torch.Generator | None = None,
+    ) -> Densities:
+        """K samples of a Probabilistic U-Net, with the density of the latent behind each.
+
+        The samples are those that `propose` draws by the same generator.
+        """
+        if not isinstance(self.network, ProbUNet):
+            raise ValueError(
+                f"a model of the method {self.config.method!r} has no density of a latent; "
+                "take a Probabilistic U-Net"
+            )
+        if generator is None:
+            generator = torch.Generator().manual_seed(0)
+        found = self.network.sample(self._batch(image), self._count(k), generator)
+        return Densities(self._pixels(found.logits), found.log_density - found.peak[:, None])
+
+    def _count(self, k: int | None) -> int:
+        """How many answers are asked for, or a clear word on why there are not so many."""
+        k = min(8, self.most) if k is None else k
+        if not 1 <= k <= self.most:
+            kind = "codes" if self.codes else "samples" if self.sampler else "answers"
+            raise ValueError(f"`k` must be in 1..{self.most} (the {kind} of this model), got {k}")
+        return k
+
+    def _pixels(self, logits: Float[Tensor, "b k *y"]) -> Float[Tensor, "b k *y"]:
+        """What an answer is, by the likelihood that it was learned with."""
         match self.config.objective.likelihood:
             case "bernoulli":
-                y = logits.sigmoid()
+                return logits.sigmoid()
             case "categorical":
-                y = logits.softmax(dim=2)
+                return logits.softmax(dim=2)
             case "normal":
-                y = logits
-        return Hypotheses(y, prob, code)
+                return logits
 
     def _batch(self, image: Tensor | np.ndarray) -> Tensor:
         """The input as the network takes it, or a clear word on why it cannot be."""

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from mue.data.build import check_data
 from mue.data.prepared import SPLITS, Split, open_prepared
 from mue.data.slices import Slices
 from mue.metrics.calibration import reliability
+from mue.models.modal import Modal
 from mue.predict import Device, choose_device, find, load
 from mue.run import home, read_log, require_empty
 
@@ -120,7 +122,7 @@ def calibrate(
         folder,
         target,
         half=half,
-        changed=found.fold(predictor.modal),
+        changed=found.fold(cast("Modal", predictor.network)),
         about={"calibration": about},
     )
     return found
@@ -174,17 +176,19 @@ def figure(
         place = target if len(models) == 1 else target / name
         predictor = load(model, device=device)
         case = source.case(torch.tensor(_ambiguous(first, _EXAMPLES)))
-        everything = predictor.propose(case.x, len(predictor.modal.codebook.codes)).cpu()
-        top = predictor.propose(case.x, min(8, len(predictor.modal.codebook.codes))).cpu()
+        top = predictor.propose(case.x, min(8, predictor.most)).cpu()
+        coded = predictor.propose(case.x, predictor.codes).cpu() if predictor.codes else None
         case = case.cpu()
         title = f"{name}: the {split} slices of highest entropy"
-        drawn.append(figures.save(pictures.draw_cases(case, top, title), place / "cases.png"))
-        drawn.append(
-            figures.save(
-                pictures.draw_codes(case, everything, f"{name}: answers by code"),
-                place / "codes.png",
+        if not predictor.codes:
+            kind = "samples" if predictor.sampler else "answers"
+            title = (
+                f"{name}: {top.prob.shape[1]} {kind}, not ranked, of {len(case.id)} {split} slices"
             )
-        )
+        drawn.append(figures.save(pictures.draw_cases(case, top, title), place / "cases.png"))
+        if coded is not None:
+            by_code = pictures.draw_codes(case, coded, f"{name}: answers by code")
+            drawn.append(figures.save(by_code, place / "codes.png"))
         if history := read_log(find(model)):
             drawn.append(figures.save(figures.draw_history(history, name), place / "history.png"))
     return drawn

@@ -1,4 +1,4 @@
-"""Whole jobs, each a function of the same name as its command: train, predict, figure, demo."""
+"""Whole jobs, each a function of the same name as its command: train, predict, compare, demo."""
 
 from __future__ import annotations
 
@@ -30,12 +30,25 @@ from mue.checkpoint import (
     save_state,
     weights_digest,
 )
+from mue.compare import (
+    CURVE_INPUTS,
+    SAMPLES,
+    Point,
+    Rival,
+    best,
+    latent_samples,
+    load_rivals,
+    one_look,
+    sample_curve,
+)
+from mue.compare import compare as judge_rivals
 from mue.config import Config
 from mue.data.build import build_source, check_channels, check_data
-from mue.data.prepared import open_prepared
+from mue.data.prepared import Split, open_prepared
 from mue.data.source import Source
 from mue.evaluate import Evaluation, evaluate
 from mue.files import UNFINISHED, write_atomic
+from mue.models.probunet import ProbUNet
 from mue.predict import Device, Predictor, choose_device, find, load, read_image
 from mue.train import NonFiniteError, Record, Training, fit, measure
 from mue.types import Hypotheses
@@ -371,14 +384,23 @@ def figure(
 ) -> list[Path]:
     """Draw a model's answers and probabilities; returns where the pictures are.
 
-    They go to `figures/` of the run, or for a bundled model to `runs/NAME/figures`.
+    They go to `figures/` of the run, or for a bundled model to `runs/NAME/figures`. The
+    probabilities of a model that samples are frequencies; those of a Probabilistic U-Net are drawn
+    beside the densities of its latents, too.
     """
     folder, predictor = find(model), load(model, device=device)
     target = Path(out) if out else home(model) / "figures"
-    evaluation = evaluation or evaluate(predictor)
+    many = predictor.sampler and one_look(predictor)
+    evaluation = evaluation or evaluate(predictor, k=100 if many else 16)
     name = Path(model).name
     title = f"{name}: {len(evaluation.group)} test inputs, seed {evaluation.seed}"
+    if predictor.sampler:
+        title += f", {evaluation.k} samples each"
     drawn = [figures.save(figures.draw_probabilities(evaluation, title), target / "modes.png")]
+    if isinstance(predictor.network, ProbUNet):
+        seen = latent_samples(predictor, inputs=len(evaluation.group), seed=evaluation.seed)
+        about = f"{name}: {len(seen.group)} test inputs, {seen.mode.shape[1]} samples each"
+        drawn.append(figures.save(figures.draw_densities(seen, about), target / "densities.png"))
     drawn += _draw_examples(predictor, name, target)
     if history := read_log(folder):
         drawn.append(figures.save(figures.draw_history(history, name), target / "history.png"))
@@ -391,21 +413,96 @@ def _draw_examples(predictor: Predictor, name: str, target: Path) -> list[Path]:
     case = source.case(torch.arange(64, device=predictor.device))
     groups = sorted(set(case.group))
     first = [case.group.index(g) for g in groups]
-    if predictor.config.model.backbone == "mlp":
-        h = predictor.propose(case.x[first], len(predictor.modal.codebook.codes))
+    if predictor.config.model.backbone == "mlp" and predictor.codes:
+        h = predictor.propose(case.x[first], predictor.most)
         merged = h.merge(torch.cdist, below=0.5).cpu()
         drawing = figures.draw_points(case.x[first].cpu(), merged, case.ys[first].cpu(), name)
         return [figures.save(drawing, target / "answers.png")]
     more = [i for i in range(64) if i not in first][: _EXAMPLES - len(first)]
     drawn: list[Path] = []
+    kind = "samples" if predictor.sampler else "top" if predictor.codes else "answers"
     for top, rows in ((4, first), (6, [*first, *more])):
-        k = min(top, len(predictor.modal.codebook.codes))
+        k = min(top, predictor.most)
         h = predictor.propose(case.x[rows], k).cpu()
-        drawing = figures.draw_answers(
-            case.x[rows].cpu(), h, f"{name}: top {k}", [case.group[i] for i in rows]
-        )
-        drawn.append(figures.save(drawing, target / f"top-{top}.png"))
+        about = f"{name}: top {k}" if predictor.codes else f"{name}: {k} {kind}, not ranked"
+        names = [case.group[i] for i in rows]
+        drawing = figures.draw_answers(case.x[rows].cpu(), h, about, names)
+        drawn.append(figures.save(drawing, target / f"{kind}-{top}.png"))
     return drawn
+
+
+# --- compare ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Models side by side.
+
+    Attributes:
+        rivals: In the order they were given.
+        content: What `comparison.json` holds.
+        files: What was written.
+    """
+
+    rivals: list[Rival]
+    content: dict[str, Any]
+    files: list[Path]
+
+
+def compare(
+    models: Sequence[str | Path],
+    *,
+    data: str | Path | None = None,
+    split: Split = "test",
+    inputs: int = 1000,
+    seed: int = 0,
+    samples: Sequence[int] = SAMPLES,
+    out: str | Path = "runs/compare",
+    device: Device = "auto",
+    watch: Callable[[str, int, int], None] | None = None,
+) -> Comparison:
+    """Judge models on the same inputs, and write and draw how they stand.
+
+    Where the inputs are made up and a model samples in one look, it is also drawn how many samples
+    it takes to come near the truth. `watch` is told what is done, how much of it, and of how much.
+    """
+    options: dict[str, Any] = {"data": data, "samples": samples, "device": device}
+    rivals = judge_rivals(models, split=split, inputs=inputs, seed=seed, watch=watch, **options)
+    curves: dict[str, list[Point]] = {}
+    predictors = load_rivals(models, **options) if data is None else {}
+    if any(p.sampler and one_look(p) for p in predictors.values()):
+        for name, predictor in predictors.items():
+            if one_look(predictor):
+                tell = functools.partial(watch, f"{name}, curve") if watch else None
+                few = min(inputs, CURVE_INPUTS)
+                curves[name] = sample_curve(predictor, inputs=few, seed=seed, watch=tell)
+    about = (
+        {"inputs": inputs} if data is None else {"data": open_prepared(data).digest, "split": split}
+    )
+    ahead = {metric: rivals[i].name for metric, i in best(rivals).items()}
+    content: dict[str, Any] = {
+        **about,
+        "seed": seed,
+        "evaluated_with": {"version": __version__, "torch": torch.__version__},
+        "weights": {str(model): weights_digest(find(model)) for model in models},
+        "rivals": [rival.summary() for rival in rivals],
+        "best": ahead,
+    }
+    if curves:
+        points = {name: [dataclasses.asdict(p) for p in curve] for name, curve in curves.items()}
+        content["curves"] = {"inputs": min(inputs, CURVE_INPUTS), **points}
+    target = Path(out)
+    where = f"{inputs} test inputs" if data is None else f"{split} slices of {Path(data).name}"
+    title = f"{where}, seed {seed}"
+    files = [target / "comparison.json"]
+    save_report(files[0], content)
+    drawing = figures.draw_comparison(rivals, title)
+    files.append(figures.save(drawing, target / "comparison.png"))
+    if curves:
+        about_curve = f"how many samples it takes: {min(inputs, CURVE_INPUTS)} test inputs"
+        drawing = figures.draw_sample_curve(curves, about_curve)
+        files.append(figures.save(drawing, target / "samples.png"))
+    return Comparison(rivals, content, files)
 
 
 # --- demo ---------------------------------------------------------------------------------------

@@ -17,9 +17,8 @@ from mue.data.draw import normal
 from mue.data.source import Source
 from mue.models.build import build_learner
 from mue.models.learner import VqLearner
-from mue.models.modal import Modal
 from mue.objective import Weights, objective
-from mue.types import Terms, Trace, VqTrace
+from mue.types import ExactTrace, Terms, Trace, VqTrace
 
 _START = 100  # a stream of random numbers far from those of the data
 
@@ -82,24 +81,24 @@ class Training:
             weight_decay=config.train.weight_decay,
             fused=True,
         )
-        self.average = [p.detach().clone() for p in self.learner.modal.parameters()]
+        self.average = [p.detach().clone() for p in self.network.parameters()]
 
     @property
-    def modal(self) -> Modal:
+    def network(self) -> nn.Module:
         """θ as it is being trained."""
-        return self.learner.modal
+        return self.learner.network
 
     @torch.no_grad()
     def average_(self) -> None:
         """Let the averaged weights follow: a mean over all steps at first, then over the last."""
         decay = min(self.config.train.average, self.step / (self.step + 10))
         torch._foreach_lerp_(  # pyright: ignore[reportPrivateImportUsage]
-            self.average, list(self.modal.parameters()), 1 - decay
+            self.average, list(self.network.parameters()), 1 - decay
         )
 
     def export(self) -> dict[str, Tensor]:
         """θ as it is evaluated and saved: averaged, where the configuration asks for it."""
-        names = [name for name, _ in self.modal.named_parameters()]
+        names = [name for name, _ in self.network.named_parameters()]
         return dict(zip(names, self.average, strict=True))
 
 
@@ -125,6 +124,8 @@ def weights_at(config: Config, step: int) -> Weights:
         temperature=o.temperature**left,
         balance=left > 0,
         energy=o.energy,
+        divergence=o.divergence,
+        best=config.latent.heads > 1,
     )
 
 
@@ -154,6 +155,8 @@ def fit(training: Training, source: Source) -> Iterator[Step]:
         for group in training.optimizer.param_groups:
             group["lr"].fill_(lr)
         pair = source.pair(batch_index(config, number, device))
+        if config.draws:
+            torch.manual_seed(_seed(config.train.seed, number, distributed.rank()))
         trace, terms = run(pair.x, pair.y, weights_at(config, number))
         training.optimizer.zero_grad(set_to_none=True)
         terms.total.backward()
@@ -201,7 +204,7 @@ def start_(training: Training, source: Source) -> None:
         pair = source.pair(torch.arange(max(256, config.train.batch), device=training.device))
         rows = torch.arange(book.size, device=training.device)
         learner.start_(pair.x, pair.y, normal(config.train.seed, rows, book.width, stream=_START))
-        training.average = [p.detach().clone() for p in training.modal.parameters()]
+        training.average = [p.detach().clone() for p in training.network.parameters()]
 
 
 def _forward(training: Training) -> Callable[[Tensor, Tensor, Weights], tuple[Trace, Terms]]:
@@ -236,7 +239,14 @@ def _forward(training: Training) -> Callable[[Tensor, Tensor, Weights], tuple[Tr
 def _used(trace: Trace) -> Float[Tensor, " n"]:
     if isinstance(trace, VqTrace):
         return torch.zeros_like(trace.log_prior[0]).index_fill_(0, trace.index.flatten(), 1)
-    return (trace.log_prior.detach().exp() > 0.01).any(dim=0).float()
+    if isinstance(trace, ExactTrace):
+        return (trace.log_prior.detach().exp() > 0.01).any(dim=0).float()
+    return trace.logits.new_zeros(1)
+
+
+def _seed(seed: int, step: int, rank: int) -> int:
+    """Latents and dropout of a step depend on these three alone, whatever came before."""
+    return (seed * 1_000_003 + step * 4099 + rank) % (1 << 63)
 
 
 def _revive_(learner: VqLearner, trace: VqTrace, config: Config, step: int) -> None:

@@ -109,7 +109,31 @@ class ExactTrace:
     logits: Float[Tensor, "b n *y"]
 
 
-Trace = VqTrace | ExactTrace
+@dataclass(frozen=True, slots=True)
+class LatentTrace:
+    """What a network with a Gaussian latent made of a `Pair`.
+
+    Attributes:
+        logits: D(z, x) for a latent drawn from the posterior of each answer.
+        divergence: KL of that posterior and the prior, in nats.
+    """
+
+    logits: Float[Tensor, "b r *y"]
+    divergence: Float[Tensor, "b r"]
+
+
+@dataclass(frozen=True, slots=True)
+class HeadsTrace:
+    """What networks or heads without a latent made of a `Pair`.
+
+    Attributes:
+        logits: The answer of each.
+    """
+
+    logits: Float[Tensor, "b k *y"]
+
+
+Trace = VqTrace | ExactTrace | LatentTrace | HeadsTrace
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +141,8 @@ class Terms:
     """The terms of the objective, each with its weight in it.
 
     Attributes:
-        prior: Cross entropy of the prior against the codes of the answers.
+        prior: Cross entropy of the prior against the codes of the answers; with a Gaussian latent
+            the divergence of its posterior and prior.
         reconstruction: Negative log-likelihood of the answers.
         commitment: How far the encodings are from their codes; 0 for `exact`.
         energy: Energy distance of all answers to the raters', without its constant; 0 for `vq`.

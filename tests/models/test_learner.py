@@ -2,9 +2,9 @@ import pytest
 import torch
 from torch import nn
 
-from mue.config import CodebookConfig, Config, ModelConfig
+from mue.config import CodebookConfig, Config, LatentConfig, ModelConfig
 from mue.models.build import build_learner
-from mue.models.learner import ExactLearner, VqLearner
+from mue.models.learner import ExactLearner, LatentLearner, VqLearner
 from mue.models.posterior import Posterior
 from mue.nn.codebook import Usage
 from mue.nn.unet import UNetEncoder
@@ -13,9 +13,11 @@ from mue.nn.unet import UNetEncoder
 def tiny(method) -> VqLearner | ExactLearner:
     torch.manual_seed(0)
     model = ModelConfig(levels=(4, 4), tail=(6,), widths=(4,))
-    return build_learner(
+    made = build_learner(
         Config(method=method, model=model, codebook=CodebookConfig(size=5, width=3, decay=0.5))
     )
+    assert isinstance(made, VqLearner | ExactLearner)
+    return made
 
 
 @pytest.fixture
@@ -45,9 +47,9 @@ def test_each_answer_is_decoded_from_the_code_nearest_its_encoding(vq, xy):
     """Against one answer of one input at a time."""
     x, y = xy
     vq.start_(x, y, torch.randn(5, 3))  # so that the choice is a close one
-    trace, codes = vq(x, y), vq.modal.codebook.codes
+    trace, codes = vq(x, y), vq.network.codebook.codes
     for i in range(3):
-        view = vq.modal(x[i : i + 1])
+        view = vq.network(x[i : i + 1])
         torch.testing.assert_close(trace.log_prior[i], view.log_prior[0])
         for j in range(2):
             e = vq.posterior(x[i : i + 1], y[i : i + 1, j : j + 1])[0, 0]
@@ -56,47 +58,47 @@ def test_each_answer_is_decoded_from_the_code_nearest_its_encoding(vq, xy):
             torch.testing.assert_close(trace.encoding[i, j], e)
             assert trace.index[i, j] == nearest
             torch.testing.assert_close(trace.distance[i, j], gaps[nearest])
-            answer = vq.modal.decode(view, codes[None, nearest : nearest + 1])[0, 0]
+            answer = vq.network.decode(view, codes[None, nearest : nearest + 1])[0, 0]
             torch.testing.assert_close(trace.logits[i, j], answer)
 
 
 def test_the_decoder_teaches_the_posterior_encoder_straight_through_the_code(vq, xy):
     vq(*xy).logits.square().sum().backward()
     assert vq.posterior.project.weight.grad.abs().sum() > 0
-    assert vq.modal.codebook.codes.grad is None
+    assert vq.network.codebook.codes.grad is None
 
 
 def test_forward_only_reads_and_settling_moves_only_the_code_book(vq, xy):
     assert changed(vq, lambda: vq(*xy)) == set()
     trace = vq(*xy)
-    moved = {"modal.codebook.codes", "posterior.usage.count"}
+    moved = {"network.codebook.codes", "posterior.usage.count"}
     assert changed(vq, lambda: vq.settle_(trace)) == moved
 
 
 def test_with_decay_one_half_a_settled_code_is_the_mean_of_itself_and_its_encodings(vq, xy):
-    before, trace = vq.modal.codebook.codes.clone(), vq(*xy)
+    before, trace = vq.network.codebook.codes.clone(), vq(*xy)
     vq.settle_(trace)
     for i in range(5):  # g = 1 - g, and every count starts at 1
         mine = torch.cat([before[i : i + 1], trace.encoding[trace.index == i]])
-        torch.testing.assert_close(vq.modal.codebook.codes[i], mine.mean(dim=0))
+        torch.testing.assert_close(vq.network.codebook.codes[i], mine.mean(dim=0))
 
 
 def test_the_code_book_starts_with_the_mean_and_deviation_of_the_encodings(vq, xy):
     e = vq.posterior(*xy).flatten(0, 1)
     normal = torch.tensor([[0.0], [1.0], [-1.0], [2.0], [0.5]]).expand(5, 3)
-    assert changed(vq, lambda: vq.start_(*xy, normal)) == {"modal.codebook.codes"}
-    torch.testing.assert_close(vq.modal.codebook.codes[0], e.mean(dim=0))
-    torch.testing.assert_close(vq.modal.codebook.codes[3], e.mean(dim=0) + 2 * e.std(dim=0))
+    assert changed(vq, lambda: vq.start_(*xy, normal)) == {"network.codebook.codes"}
+    torch.testing.assert_close(vq.network.codebook.codes[0], e.mean(dim=0))
+    torch.testing.assert_close(vq.network.codebook.codes[3], e.mean(dim=0) + 2 * e.std(dim=0))
 
 
 def test_reviving_moves_the_idlest_code_onto_the_encoding_that_fits_its_code_the_least(vq, xy):
     vq.posterior.usage.count.copy_(torch.tensor([1.0, 0.5, 0.25, 0.5, 1.0]))
-    trace, expected = vq(*xy), vq.modal.codebook.codes.detach().clone()
+    trace, expected = vq(*xy), vq.network.codebook.codes.detach().clone()
     gaps = [(e - expected).square().sum(dim=1).min().item() for e in trace.encoding.flatten(0, 1)]
     expected[2] = trace.encoding.flatten(0, 1)[gaps.index(max(gaps))].detach()
-    moved = {"modal.codebook.codes", "posterior.usage.count"}
+    moved = {"network.codebook.codes", "posterior.usage.count"}
     assert changed(vq, lambda: vq.revive_(trace)) == moved
-    torch.testing.assert_close(vq.modal.codebook.codes.data, expected)
+    torch.testing.assert_close(vq.network.codebook.codes.data, expected)
 
 
 def test_projecting_the_pooled_vector_is_the_papers_1x1_convolution_then_pooling():
@@ -116,9 +118,9 @@ def test_exact_decodes_every_code_whatever_the_answers(xy):
     learner, (x, y) = tiny("exact"), xy
     trace, other = learner(x, y), learner(x, 1 - y)
     assert torch.equal(trace.logits, other.logits)
-    view, codes = learner.modal(x), learner.modal.codebook.codes
+    view, codes = learner.network(x), learner.network.codebook.codes
     for i in range(5):
-        one = learner.modal.decode(view, codes[i].expand(3, 1, 3))
+        one = learner.network.decode(view, codes[i].expand(3, 1, 3))
         torch.testing.assert_close(trace.logits[:, i : i + 1], one)
 
 
@@ -127,6 +129,45 @@ def test_exact_has_nothing_to_settle_and_its_codes_have_a_gradient(xy):
     trace = learner(*xy)
     assert changed(learner, lambda: learner.settle_(trace)) == set()
     trace.logits.square().sum().backward()
-    gradient = learner.modal.codebook.codes.grad
+    gradient = learner.network.codebook.codes.grad
     assert gradient is not None
     assert (gradient.abs().sum(dim=1) > 0).all()
+
+
+# --- a Gaussian latent ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def latent() -> LatentLearner:
+    torch.manual_seed(0)
+    model = ModelConfig(levels=(4, 4), tail=(), widths=(4,), code_level=3, readout=3)
+    made = build_learner(Config(method="probunet", model=model, latent=LatentConfig(width=3)))
+    assert isinstance(made, LatentLearner)
+    return made
+
+
+def test_each_answer_is_decoded_from_a_draw_of_its_own_posterior(latent, xy):
+    """Against one answer of one input at a time, with the same noise."""
+    x, y = xy
+    torch.manual_seed(5)
+    trace = latent(x, y)
+    torch.manual_seed(5)
+    noise = torch.randn(3, 2, 3)
+    for i in range(3):
+        prior = latent.network.prior(x[i : i + 1])
+        features = latent.network.encoder(x[i : i + 1])
+        for j in range(2):
+            posterior = latent.posterior(torch.cat([x[i], y[i, j]])[None])
+            z = posterior.at(noise[i, j][None])
+            logits = latent.network.decode(features, z[:, None])[0, 0]
+            torch.testing.assert_close(trace.logits[i, j], logits)
+            torch.testing.assert_close(trace.divergence[i, j], posterior.divergence(prior)[0])
+
+
+def test_a_step_of_a_gaussian_latent_teaches_prior_and_posterior_and_settles_nothing(latent, xy):
+    trace = latent(*xy)
+    assert changed(latent, lambda: latent.settle_(trace)) == set()
+    (trace.logits.square().sum() + trace.divergence.sum()).backward()
+    for part in (latent.posterior, latent.network.prior, latent.network.encoder):
+        assert sum(p.grad.abs().sum() for p in part.parameters() if p.grad is not None) > 0
+    assert latent.network.prior.encoder is not latent.network.encoder

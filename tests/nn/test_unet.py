@@ -141,3 +141,56 @@ def test_widths_that_do_not_fit_the_levels_are_refused():
 def test_a_level_that_is_not_there_is_refused(level):
     with pytest.raises(ValueError, match=rf"`level` must be in 1..4, got {level}"):
         UNetDecoder(LEVELS, WIDTHS, 1, code_width=WIDTH, level=level)
+
+
+@pytest.mark.parametrize("readout", [2, 3, 5])
+def test_the_readout_has_as_many_convolutions_as_asked_for(readout):
+    torch.manual_seed(0)
+    decoder = UNetDecoder(LEVELS, WIDTHS, 1, code_width=WIDTH, level=4, readout=readout)
+    convs = [m for m in decoder.readout if isinstance(m, torch.nn.Conv2d)]
+    assert [m.kernel_size for m in convs] == [(1, 1)] * readout
+    assert isinstance(decoder.readout[-1], torch.nn.Conv2d)  # logits are not cut off at 0
+    h, codes = torch.randn(2, WIDTHS[-1], 5, 6), torch.randn(2, 4, WIDTH)
+    slowly = decoder.readout(decoder.join(h, codes)).unflatten(0, (2, 4))
+    torch.testing.assert_close(decoder._read_out(h, codes), slowly)
+
+
+@EITHER
+@pytest.mark.parametrize("k", [1, 5, 700])
+def test_many_samples_are_read_out_as_if_joined_one_by_one(join, k):
+    """Without a gradient, a few at a time: 64 x 64 pixels of 8 channels are 8 codes at a time."""
+    _, decoder = unet(4, join, 3)
+    h, codes = torch.randn(2, WIDTHS[-1], 64, 64), torch.randn(2, k, WIDTH)
+    some = [0, k // 2, k - 1]
+    with torch.no_grad():
+        found = decoder._read_out(h, codes)[:, some]
+        slowly = decoder.readout(decoder.join(h, codes[:, some])).unflatten(0, (2, 3))
+    torch.testing.assert_close(found, slowly)
+
+
+def test_a_folded_concatenation_has_one_weight_for_all_codes():
+    """Weight and bias by hand: W [h; z] + b = W_h h + (W_z z + b)."""
+    torch.manual_seed(0)
+    conv, codes = torch.nn.Conv2d(3 + WIDTH, 4, 1), torch.randn(2, 5, WIDTH)
+    weight, bias = Concatenate(3, WIDTH).fold(conv, codes)
+    matrix = conv.weight[:, :, 0, 0]
+    assert conv.bias is not None
+    assert weight.shape == (2, 1, 4, 3)
+    torch.testing.assert_close(weight[1, 0], matrix[:, :3])
+    torch.testing.assert_close(bias[1, 2], matrix[:, 3:] @ codes[1, 2] + conv.bias)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_dropout_follows_the_innermost_two_blocks_of_encoder_and_decoder(share, monkeypatch):
+    seen: list[tuple[int, float]] = []
+
+    def drop(h, p):
+        seen.append((h.shape[1], p))
+        return h
+
+    monkeypatch.setattr(torch.nn.functional, "dropout", drop)
+    encoder = UNetEncoder(1, LEVELS, (), dropout=share)
+    decoder = UNetDecoder(LEVELS, WIDTHS, 1, code_width=WIDTH, dropout=share)
+    decoder(encoder(torch.randn(1, 1, 8, 8)), torch.randn(1, 1, WIDTH))
+    widths = [*LEVELS[-2:], *WIDTHS[:2]]  # also in evaluation: an answer is a draw
+    assert seen == ([(w, share) for w in widths] if share else [])

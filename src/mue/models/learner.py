@@ -1,4 +1,4 @@
-"""The two ways to train one network: what each makes of a `Pair`."""
+"""The ways to train a network: what each makes of a `Pair`."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from mue.models.heads import Heads
 from mue.models.modal import Modal
+from mue.models.network import Network
 from mue.models.posterior import Posterior
-from mue.types import ExactTrace, Trace, VqTrace
+from mue.models.probunet import Gaussian, GaussianNet, ProbUNet
+from mue.types import ExactTrace, HeadsTrace, LatentTrace, Trace, VqTrace
 
 
 @runtime_checkable
 class Learner(Protocol):
     """A network in training. `forward` reads; `settle_` is the one write that is no gradient."""
 
-    modal: Modal
+    network: Network
 
     def __call__(self, x: Float[Tensor, "b *x"], y: Float[Tensor, "b r *y"], /) -> Trace:
         """What the networks make of the inputs and their answers."""
@@ -28,20 +31,61 @@ class Learner(Protocol):
         ...
 
 
+class LatentLearner(nn.Module):
+    """Probabilistic U-Net: each answer is decoded from a latent drawn from its posterior."""
+
+    def __init__(self, network: ProbUNet, posterior: GaussianNet) -> None:
+        super().__init__()
+        self.network = network
+        self.posterior = posterior
+
+    def forward(self, x: Float[Tensor, "b *x"], y: Float[Tensor, "b r *y"]) -> LatentTrace:
+        """Encode, draw, decode."""
+        b, r = y.shape[:2]
+        seen = torch.cat([x.repeat_interleave(r, dim=0), y.flatten(0, 1)], dim=1)
+        flat = self.posterior(seen)
+        posterior = Gaussian(flat.mean.unflatten(0, (b, r)), flat.log_std.unflatten(0, (b, r)))
+        prior = self.network.prior(x)
+        z = posterior.at(torch.randn_like(posterior.mean))
+        logits = self.network.decode(self.network.encoder(x), z)
+        return LatentTrace(
+            logits, posterior.divergence(Gaussian(prior.mean[:, None], prior.log_std[:, None]))
+        )
+
+    def settle_(self, trace: Trace) -> None:
+        """Nothing is left to do."""
+
+
+class HeadsLearner(nn.Module):
+    """U-Nets and heads without a latent: every one answers."""
+
+    def __init__(self, network: Heads) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Float[Tensor, "b *x"], y: Float[Tensor, "b r *y"]) -> HeadsTrace:
+        """Answer; the raters' answers are not looked at here."""
+        del y
+        return HeadsTrace(self.network(x))
+
+    def settle_(self, trace: Trace) -> None:
+        """Nothing is left to do."""
+
+
 class VqLearner(nn.Module):
     """The paper's: each answer is encoded, takes its nearest code and is decoded from it."""
 
-    def __init__(self, modal: Modal, posterior: Posterior) -> None:
+    def __init__(self, network: Modal, posterior: Posterior) -> None:
         super().__init__()
-        self.modal = modal
+        self.network = network
         self.posterior = posterior
 
     def forward(self, x: Float[Tensor, "b *x"], y: Float[Tensor, "b r *y"]) -> VqTrace:
         """Encode, quantize, decode."""
-        view = self.modal(x)
+        view = self.network(x)
         encoding = self.posterior(x, y).float()
-        quantized = self.modal.codebook(encoding.flatten(0, 1))
-        logits = self.modal.decode(view, quantized.code.view_as(encoding))
+        quantized = self.network.codebook(encoding.flatten(0, 1))
+        logits = self.network.decode(view, quantized.code.view_as(encoding))
         b, r = y.shape[:2]
         return VqTrace(
             view.log_prior,
@@ -56,7 +100,7 @@ class VqLearner(nn.Module):
         if not isinstance(trace, VqTrace):
             raise TypeError(f"`trace` must be this learner's own, a VqTrace, got {type(trace)}")
         self.posterior.usage.update_(
-            self.modal.codebook.codes.data,
+            self.network.codebook.codes.data,
             trace.encoding.detach().flatten(0, 1),
             trace.index.flatten(),
         )
@@ -64,7 +108,7 @@ class VqLearner(nn.Module):
     def revive_(self, trace: VqTrace) -> None:
         """Give the idlest code a new start on the encoding that fits its code the least."""
         self.posterior.usage.revive_(
-            self.modal.codebook.codes.data,
+            self.network.codebook.codes.data,
             trace.encoding.detach().flatten(0, 1),
             trace.distance.detach().flatten(),
         )
@@ -79,21 +123,21 @@ class VqLearner(nn.Module):
         """Give the codes the mean and deviation of the encodings [paper, section `method`]."""
         encoding = self.posterior(x, y).float().flatten(0, 1)
         deviation, mean = torch.std_mean(encoding, dim=0)
-        self.modal.codebook.codes.copy_(mean + deviation * normal)
+        self.network.codebook.codes.copy_(mean + deviation * normal)
 
 
 class ExactLearner(nn.Module):
     """Ours: every code is decoded, and the likelihood is summed over the code book itself."""
 
-    def __init__(self, modal: Modal) -> None:
+    def __init__(self, network: Modal) -> None:
         super().__init__()
-        self.modal = modal
+        self.network = network
 
     def forward(self, x: Float[Tensor, "b *x"], y: Float[Tensor, "b r *y"]) -> ExactTrace:
         """Decode every code; the answers are not looked at here."""
         del y
-        view = self.modal(x)
-        return ExactTrace(view.log_prior, self.modal.decode(view, self.modal.all_codes(view)))
+        view = self.network(x)
+        return ExactTrace(view.log_prior, self.network.decode(view, self.network.all_codes(view)))
 
     def settle_(self, trace: Trace) -> None:
         """Nothing is left to do: the codes learn by gradient."""

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from mue.models.network import Proposal
 from mue.nn.backbone import Decoder, Encoder, Features
 from mue.nn.codebook import Codebook
 
@@ -40,6 +41,16 @@ class Modal(nn.Module):
         self.codebook = codebook
         self.decoder = decoder
 
+    @property
+    def most(self) -> int:
+        """One answer for each code."""
+        return len(self.codebook.codes)
+
+    def passes(self, k: int) -> int:
+        """One look at the input, however many answers."""
+        del k
+        return 1
+
     def forward(self, x: Float[Tensor, "b *x"]) -> View:
         """Look at the inputs: features, and log p(c | x) in float32."""
         features = self.encoder(x)
@@ -57,3 +68,22 @@ class Modal(nn.Module):
         """Probabilities and rows of the k most probable codes, the most probable first."""
         best = torch.topk(view.log_prior, k, dim=1)
         return best.values.exp(), best.indices
+
+    def propose(
+        self,
+        x: Float[Tensor, "b *x"],
+        k: int,
+        *,
+        least: float = 0.0,
+        generator: torch.Generator | None = None,
+    ) -> Proposal:
+        """The answers of the k most probable codes; those below `least` everywhere stay undecoded.
+
+        Nothing is random here.
+        """
+        del generator
+        view = self(x)
+        prob, code = self.top(view, k)
+        kept = max(1, int((prob >= least).sum(dim=1).amax()))
+        prob, code = prob.where(prob >= least, 0)[:, :kept], code[:, :kept]
+        return Proposal(self.decode(view, self.codebook.codes[code]), prob, code)

@@ -12,6 +12,9 @@ from torch import Tensor, nn
 from mue.nn.backbone import Features
 from mue.nn.blocks import Norm, ResidualBlock, double, halve, pad_to_multiple
 
+INNERMOST = 2
+"""Blocks at the bottom, of the encoder and of the decoder, that dropout follows."""
+
 
 class UNetEncoder(nn.Module):
     """Downsampling residual blocks.
@@ -23,9 +26,16 @@ class UNetEncoder(nn.Module):
     """
 
     def __init__(
-        self, c_in: int, levels: Sequence[int], tail: Sequence[int], *, norm: Norm = "none"
+        self,
+        c_in: int,
+        levels: Sequence[int],
+        tail: Sequence[int],
+        *,
+        norm: Norm = "none",
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        self.dropout = dropout
         widths = [c_in, *levels, *tail]
         self.depth = len(levels)
         self.blocks = nn.ModuleList(ResidualBlock(a, b, norm=norm) for a, b in pairwise(widths))
@@ -37,6 +47,8 @@ class UNetEncoder(nn.Module):
         seen: list[Tensor] = []
         for i, block in enumerate(self.blocks):
             h = block(h if i == 0 else halve(h))
+            if self.dropout and i >= self.depth - INNERMOST:
+                h = F.dropout(h, self.dropout)  # never off: with dropout, an answer is a draw
             seen.append(h)
         return Features(tuple(seen[: self.depth]), h.mean(dim=(2, 3)), size)
 
@@ -58,11 +70,14 @@ class Concatenate(nn.Module):
 
     def fold(
         self, conv: nn.Conv2d, codes: Float[Tensor, "b k d"]
-    ) -> tuple[Float[Tensor, "b k o c"], Float[Tensor, "b k o"]]:
-        """Weight and bias of one 1x1 convolution of h that does what join and `conv` do."""
-        b, k, d = codes.shape
+    ) -> tuple[Float[Tensor, "b 1 o c"], Float[Tensor, "b k o"]]:
+        """Weight and bias of a 1x1 convolution of h that does what join and `conv` do.
+
+        The weight is the same for all codes: only the bias knows them.
+        """
+        b, _, d = codes.shape
         own, of_code = conv.weight[:, :, 0, 0].split([conv.in_channels - d, d], dim=1)
-        return own.expand(b, k, -1, -1), F.linear(codes, of_code, conv.bias)
+        return own.expand(b, 1, -1, -1), F.linear(codes, of_code, conv.bias)
 
 
 class ScaleShift(nn.Module):
@@ -112,6 +127,8 @@ class UNetDecoder(nn.Module):
         level: int = 1,
         join: type[Join] = Concatenate,
         norm: Norm = "none",
+        readout: int = 2,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         stages = len(levels)
@@ -125,6 +142,7 @@ class UNetDecoder(nn.Module):
         if not 1 <= level <= stages + 1:
             raise ValueError(f"`level` must be in 1..{stages + 1}, got {level}")
         self.level = level
+        self.dropout = dropout
         late = level == stages + 1
         outs = [*widths, widths[-1] if late else c_out]
         below, self.stages = 0, nn.ModuleList()
@@ -139,9 +157,9 @@ class UNetDecoder(nn.Module):
             below = out
         if late:
             self.join = join(below, code_width)
-            self.readout = nn.Sequential(
-                nn.Conv2d(self.join.channels, below, 1), nn.ReLU(), nn.Conv2d(below, c_out, 1)
-            )
+            widths_out = [self.join.channels, *[below] * (readout - 1), c_out]
+            convs = [m for a, b in pairwise(widths_out) for m in (nn.Conv2d(a, b, 1), nn.ReLU())]
+            self.readout = nn.Sequential(*convs[:-1])
 
     def forward(
         self, features: Features, codes: Float[Tensor, "b k d"]
@@ -155,6 +173,8 @@ class UNetDecoder(nn.Module):
             if i > 1:
                 h = torch.cat([double(h), repeat(skip, len(h) // b)], dim=1)
             h = stage(self.join(h, codes) if i == self.level else h)
+            if self.dropout and i <= INNERMOST:
+                h = F.dropout(h, self.dropout)
         height, width = features.size
         if self.level > len(self.stages):
             return self._read_out(h[..., :height, :width], codes)
@@ -168,21 +188,52 @@ class UNetDecoder(nn.Module):
         Joining is affine in h and so is the convolution after it: together they are one matrix for
         each code, and all codes are one matrix product.
         """
-        first, _, last = cast("tuple[nn.Conv2d, nn.ReLU, nn.Conv2d]", tuple(self.readout))
+        first, *others = [m for m in self.readout if isinstance(m, nn.Conv2d)]
         weight, bias = self.join.fold(first, codes)
-        b, k, o, _ = weight.shape
+        if weight.shape[1] == 1 and not torch.is_grad_enabled():
+            return _sampled(h, weight[:, 0], bias, others)
+        b, own, o, _ = weight.shape
         pixels = h.flatten(2).mT
-        hidden = torch.baddbmm(
-            bias.reshape(b, 1, k * o).to(pixels.dtype),
-            pixels,
-            weight.reshape(b, k * o, -1).mT.to(pixels.dtype),
-        ).relu_()
-        hidden, weight = hidden.unflatten(2, (k, o)), last.weight[:, :, 0, 0]
-        if last.out_channels == 1 and torch.compiler.is_compiling():  # a sum that is fused
-            out = (hidden * weight[0]).sum(dim=3, keepdim=True) + cast("Tensor", last.bias)
-        else:
-            out = F.linear(hidden, weight, last.bias)
-        return out.permute(0, 2, 3, 1).unflatten(3, h.shape[-2:])
+        shared = pixels @ weight.reshape(b, own * o, -1).mT.to(pixels.dtype)
+        hidden = shared.unflatten(2, (own, o)) + bias[:, None].to(pixels.dtype)
+        for conv in others:
+            hidden = _along_last(hidden.relu(), conv)
+        return hidden.permute(0, 2, 3, 1).unflatten(3, h.shape[-2:])
+
+
+def _along_last(h: Float[Tensor, "b p k c"], conv: nn.Conv2d) -> Float[Tensor, "b p k c2"]:
+    """A 1x1 convolution where channels are the last axis."""
+    weight = conv.weight[:, :, 0, 0]
+    if len(weight) == 1 and torch.compiler.is_compiling():  # a sum that is fused
+        return (h * weight[0]).sum(dim=3, keepdim=True) + cast("Tensor", conv.bias)
+    return F.linear(h, weight, conv.bias)
+
+
+def _sampled(
+    h: Float[Tensor, "b c h w"],
+    weight: Float[Tensor, "b o c"],
+    bias: Float[Tensor, "b k o"],
+    others: Sequence[nn.Conv2d],
+) -> Float[Tensor, "b k c2 h w"]:
+    """The readout for thousands of codes, where only the bias of the first layer knows them.
+
+    A few codes at a time, so that what lies between the layers stays in the cache of a processor
+    and in the memory of an accelerator. Nothing is kept for a gradient.
+    """
+    shared = weight.to(h.dtype) @ h.flatten(2)
+    some = max(1, (1 << 26 if h.is_cuda else 1 << 18) // shared[0].numel())
+    rows: list[Tensor] = []
+    for one, biases in zip(shared, bias.to(h.dtype), strict=True):
+        parts: list[Tensor] = []
+        for part in biases.split(some):
+            hidden = one + part[:, :, None]
+            for conv in others:
+                matrix = conv.weight[:, :, 0, 0].to(h.dtype).expand(len(hidden), -1, -1)
+                own = cast("Tensor", conv.bias)[:, None].to(h.dtype)
+                hidden = torch.baddbmm(own, matrix, hidden.relu_())
+            parts.append(hidden)
+        rows.append(torch.cat(parts))
+    return torch.stack(rows).unflatten(3, h.shape[-2:])
 
 
 def repeat(h: Float[Tensor, "b c h w"], k: int) -> Float[Tensor, "bk c h w"]:

@@ -1,0 +1,68 @@
+"""U-Nets without a latent: one, several, with several heads, or with dropout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from mue.models.network import Proposal, equally_probable
+from mue.nn.backbone import Decoder, Encoder
+
+
+class Plain(nn.Module):
+    """An encoder and a decoder that takes no code; it may have several heads at its end."""
+
+    def __init__(self, encoder: Encoder, decoder: Decoder, heads: int = 1) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.decoder = decoder
+        self.heads = heads
+
+    def forward(self, x: Float[Tensor, "b *x"]) -> Float[Tensor, "b k *y"]:
+        """Logits of the answer of each head, in float32."""
+        logits = self.decoder(self.encoder(x), x.new_zeros(len(x), 1, 0))[:, 0].float()
+        return logits.unflatten(1, (self.heads, -1))
+
+
+class Heads(nn.Module):
+    """Answers that are not ranked: each member's, each head's, or each draw of dropout.
+
+    One member with one head is the deterministic U-Net; several members are an ensemble; several
+    heads on one member are the M-heads. With dropout, one member is asked k times.
+    """
+
+    def __init__(self, members: Sequence[Plain], *, dropout: bool = False) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+        self.dropout = dropout
+        self.most = None if dropout else sum(m.heads for m in members)
+
+    def passes(self, k: int) -> int:
+        """One look for each member, or for each draw."""
+        return k if self.dropout else len(self.members)
+
+    def forward(self, x: Float[Tensor, "b *x"]) -> Float[Tensor, "b k *y"]:
+        """Logits of every member's and head's answer."""
+        return torch.cat([member(x) for member in self.members], dim=1)
+
+    def propose(
+        self,
+        x: Float[Tensor, "b *x"],
+        k: int,
+        *,
+        least: float = 0.0,
+        generator: torch.Generator | None = None,
+    ) -> Proposal:
+        """The first k answers, equally probable; with dropout, k draws."""
+        del least
+        if not self.dropout:
+            return equally_probable(self(x)[:, :k])
+        seed = torch.initial_seed() if generator is None else generator.initial_seed()
+        draw = 0 if generator is None else int(torch.randint(1 << 31, (), generator=generator))
+        devices = [x.device] if x.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices):  # dropout takes no generator
+            torch.manual_seed((seed + draw) % (1 << 63))
+            return equally_probable(torch.cat([self(x) for _ in range(k)], dim=1))

@@ -1,0 +1,55 @@
+"""What every trained network can do, whatever the method: answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Answers of a network, before their logits become pixels.
+
+    Attributes:
+        logits: Of each answer.
+        prob: Probability of each, descending.
+        code: Row of the code book behind it, or -1 where there is none.
+    """
+
+    logits: Float[Tensor, "b k *y"]
+    prob: Float[Tensor, "b k"]
+    code: Int[Tensor, "b k"]
+
+
+def equally_probable(logits: Float[Tensor, "b k *y"]) -> Proposal:
+    """Answers without a ranking: samples, members, heads."""
+    b, k = logits.shape[:2]
+    prob = torch.full((b, k), 1 / k, device=logits.device)
+    return Proposal(logits, prob, torch.full_like(prob, -1, dtype=torch.long))
+
+
+@runtime_checkable
+class Network(Protocol):
+    """θ of any method."""
+
+    most: int | None
+    """How many different answers there are to an input; None where each call draws anew."""
+
+    def propose(
+        self,
+        x: Float[Tensor, "b *x"],
+        k: int,
+        *,
+        least: float = 0.0,
+        generator: torch.Generator | None = None,
+    ) -> Proposal:
+        """The k most probable answers, or k samples, by the generator's random numbers."""
+        ...
+
+    def passes(self, k: int) -> int:
+        """How often the network looks at an input for k answers."""
+        ...
