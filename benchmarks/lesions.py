@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from results import GPU, ROOT, insert
 
 import mue
 from mue import figures, pictures, run
@@ -28,8 +29,6 @@ from mue.data.prepared import open_prepared
 from mue.metrics.calibration import reliability
 from mue.train import Record
 
-ROOT = Path(__file__).parents[1]
-GPU = "--compute.bfloat16 --compute.compile"
 METRICS = ("ged", "ged_16", "hm_iou_16", "dice_top", "coverage_4", "coverage_16")
 MORE = ("ged", "rest", "ged_16", "ged_32", "ged_50", "ged_100", "hm_iou_16", "dice_top")
 MORE += ("coverage_1", "coverage_4", "coverage_8", "coverage_16")
@@ -134,14 +133,6 @@ def column(path: Path, name: str) -> torch.Tensor:
         return torch.tensor([float(line[name]) for line in csv.DictReader(file)])
 
 
-def insert(path: Path, text: str) -> None:
-    """Replace what stands between the two marks of a file."""
-    begin, end = "<!-- lidc: begin -->", "<!-- lidc: end -->"
-    before, rest = path.read_text().split(begin)
-    _, after = rest.split(end)
-    path.write_text(f"{before}{begin}\n{text}\n{end}{after}")
-
-
 def main() -> None:
     """Measure, draw, write."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -163,8 +154,9 @@ def main() -> None:
         "In brackets: 95 % bootstrap interval over patients."
     )
     summary = f"{table(found)}\n\n{stamp}"
-    insert(ROOT / "README.md", summary)
-    insert(ROOT / "docs" / "results.md", "\n\n".join([summary, *(details(*f) for f in found)]))
+    insert(ROOT / "README.md", summary, "lidc")
+    everything = "\n\n".join([summary, *(details(*f) for f in found)])
+    insert(ROOT / "docs" / "results.md", everything, "lidc")
     target = ROOT / "docs" / "figures" / "lidc"
     about = f"{first['slices']:,} test slices"
     spread = {name: column(path, "ged") for name, path in slices.items()}

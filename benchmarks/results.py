@@ -91,9 +91,9 @@ def details(row: Row, content: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def insert(path: Path, text: str) -> None:
+def insert(path: Path, text: str, mark: str = "results") -> None:
     """Replace what stands between the two marks of a file."""
-    begin, end = "<!-- results: begin -->", "<!-- results: end -->"
+    begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
     before, rest = path.read_text().split(begin)
     _, after = rest.split(end)
     path.write_text(f"{before}{begin}\n{text}\n{end}{after}")

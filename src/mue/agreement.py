@@ -18,10 +18,10 @@ from mue.data.slices import Slices
 from mue.evaluate import IN_USE, MOST, NEGLIGIBLE, note_codes_
 from mue.files import write_atomic
 from mue.metrics.calibration import brier, drawn, ece, presence, reliability
-from mue.metrics.energy import draws, empirical, energy_distance
+from mue.metrics.energy import distances, draws, empirical, energy_distance
 from mue.metrics.interval import interval, interval_of
 from mue.metrics.matching import hm_iou
-from mue.metrics.overlap import joint_iou, top_dice
+from mue.metrics.overlap import top_dice
 from mue.predict import Predictor
 from mue.types import Hypotheses
 
@@ -254,16 +254,16 @@ def _judge(
         case = source.case(torch.arange(first, last))
         h = predictor.propose(case.x, most, least=NEGLIGIBLE, generator=generator)
         s, ys = h.y > 0.5, case.ys > 0.5
-        k, d = s.shape[1], 1 - joint_iou(s, ys).cpu()
-        sy, ss, yy, q = d[:, :k, k:], d[:, :k, :k], d[:, k:, k:], case.q.cpu()
-        first = {n: torch.full((len(d), n), 1 / n) for n in {*DRAWS, k} if n <= k}
-        fresh = predictor.sampler
+        d, k, q = distances(s, ys), s.shape[1], case.q.cpu()
+        sy, ss, yy = d.sy.cpu(), d.ss.cpu(), d.yy.cpu()
+        counts = [n for n in {*DRAWS, k} if n <= k] if predictor.sampler else []
+        equal = {n: torch.full((len(q), n), 1 / n) for n in counts}
         yield _Part(
             sy=sy.clone(),
-            ss=ss[:, :0, :0].clone() if fresh else ss,
-            first={n: energy_distance(sy[:, :n], ss[:, :n, :n], yy, p, q) for n, p in first.items()}
-            if fresh
-            else {},
+            ss=ss[:, :0, :0].clone() if predictor.sampler else ss,
+            first={
+                n: energy_distance(sy[:, :n], ss[:, :n, :n], yy, p, q) for n, p in equal.items()
+            },
             yy=yy.clone(),
             p=h.prob.cpu(),
             q=q,

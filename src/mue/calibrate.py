@@ -12,8 +12,7 @@ from torch import Tensor
 
 from mue.data.slices import Slices
 from mue.evaluate import MOST, NEGLIGIBLE
-from mue.metrics.energy import energy_distance
-from mue.metrics.overlap import joint_iou
+from mue.metrics.energy import distances, energy_distance
 from mue.models.modal import Modal
 from mue.predict import Predictor
 
@@ -65,13 +64,12 @@ def calibrate(
     for at in torch.arange(len(source)).split(_BATCH):
         case = source.case(at)
         h = predictor.propose(case.x, min(MOST, n), least=NEGLIGIBLE)
-        d = 1 - joint_iou(h.y > 0.5, case.ys > 0.5).cpu().double()
-        k = h.prob.shape[1]
+        d = distances(h.y > 0.5, case.ys > 0.5)
         found.append(
             _Part(
-                d[:, :k, k:],
-                d[:, :k, :k],
-                d[:, k:, k:],
+                d.sy.cpu().double(),
+                d.ss.cpu().double(),
+                d.yy.cpu().double(),
                 h.prob.cpu().double().clamp_min(_TINY).log(),
                 h.code.clone().cpu(),  # one that autograd may keep
                 case.q.cpu().double(),

@@ -40,6 +40,11 @@ _Model = Annotated[
     tyro.conf.Positional,
     tyro.conf.arg(metavar="MODEL", help="a bundled model, or a run folder"),
 ]
+_Models = Annotated[
+    tuple[str, ...],
+    tyro.conf.Positional,
+    tyro.conf.arg(metavar="MODEL", help="bundled models, or run folders"),
+]
 
 
 def demo(out: Path = Path("runs/demo")) -> None:
@@ -262,11 +267,7 @@ def calibrate(
 
 
 def compare(
-    models: Annotated[
-        tuple[str, ...],
-        tyro.conf.Positional,
-        tyro.conf.arg(metavar="MODEL", help="bundled models, or run folders"),
-    ],
+    models: _Models,
     /,
     data: Path | None = None,
     split: Split = "test",
@@ -310,11 +311,7 @@ def compare(
 
 
 def figure(
-    models: Annotated[
-        tuple[str, ...],
-        tyro.conf.Positional,
-        tyro.conf.arg(metavar="MODEL", help="bundled models, or run folders"),
-    ],
+    models: _Models,
     /,
     data: Path | None = None,
     split: Split = "test",

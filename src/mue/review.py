@@ -149,12 +149,11 @@ def figure(
         raise ValueError(
             "`models` must have different names, by which their figures are told apart"
         )
+    predictors = [load(model, device=device) for model in models]
     judged: dict[str, Agreement] = {}
-    for model in models:
+    for model, predictor in zip(models, predictors, strict=True):
         tell = functools.partial(watch, str(model)) if watch else None
-        judged[Path(model).name] = agreement(
-            load(model, device=device), data, split=split, watch=tell
-        )
+        judged[Path(model).name] = agreement(predictor, data, split=split, watch=tell)
     first = next(iter(judged.values()))
     about = f"{len(first.id)} {split} slices"
     drawn = [
@@ -171,10 +170,9 @@ def figure(
         ),
     ]
     source = Slices(open_prepared(data), split, device=choose_device(device))
-    for model in models:
+    for model, predictor in zip(models, predictors, strict=True):
         name = Path(model).name
         place = target if len(models) == 1 else target / name
-        predictor = load(model, device=device)
         case = source.case(torch.tensor(_ambiguous(first, _EXAMPLES)))
         top = predictor.propose(case.x, min(8, predictor.most)).cpu()
         coded = predictor.propose(case.x, predictor.codes).cpu() if predictor.codes else None

@@ -1,5 +1,7 @@
 """How far the predicted distribution of answers is from that of the graders."""
 
+from dataclasses import dataclass
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -27,6 +29,32 @@ def energy_distance(
     tensor([2.])
     """
     return 2 * _mean(sy, p, q) - _mean(ss, p, p) - _mean(yy, q, q)
+
+
+@dataclass(frozen=True, slots=True)
+class Distances:
+    """1 - IoU between the members of two sets.
+
+    Attributes:
+        sy: Of each hypothesis and each grader.
+        ss: Of the hypotheses among themselves.
+        yy: Of the graders among themselves.
+    """
+
+    sy: Float[Tensor, "b k m"]
+    ss: Float[Tensor, "b k k"]
+    yy: Float[Tensor, "b m m"]
+
+
+def distances(s: Bool[Tensor, "b k c h w"], ys: Bool[Tensor, "b m c h w"]) -> Distances:
+    """All that an energy distance needs, from one look at the pixels.
+
+    >>> mask = torch.tensor([[[[[True, True], [False, False]]]]])
+    >>> distances(mask, ~mask).sy
+    tensor([[[1.]]])
+    """
+    k, d = s.shape[1], 1 - joint_iou(s, ys)
+    return Distances(d[:, :k, k:], d[:, :k, :k], d[:, k:, k:])
 
 
 def ged(
