@@ -182,7 +182,8 @@ class ObjectiveConfig:
     divergence: float = 10.0
     """β of a Gaussian latent, as a multiple of `reconstruction` (`probunet`)."""
     prior_from: float = 0.0
-    """η: share of the training before which the prior's term has weight 0."""
+    """η: share of the training before which the prior's term has weight 0; the divergence of
+    `probunet` is such a term."""
     temperature: float = 1.0
     """The responsibilities of `exact` start this soft; 1 is the likelihood's own."""
     balance_until: float = 0.0
@@ -495,15 +496,18 @@ def _rival(
 ) -> Config:
     """A baseline with the data, the levels, the decoder and the schedule of ours.
 
-    The latent of a Probabilistic U-Net enters after the U-Net, through three 1x1 convolutions. No
-    baseline needs the tail, from which ours reads its prior.
+    The latent of a Probabilistic U-Net enters after the U-Net, through three 1x1 convolutions; in
+    the games it needs a while without the divergence, or it is never used. No baseline needs the
+    tail, from which ours reads its prior.
     """
     latent = LatentConfig() if latent is None else latent
     late = len(ours.model.levels) + 1 if method == "probunet" else 1
+    prior_from = 0.0 if ours.data.name == "slices" else 0.3
     model = dataclasses.replace(
         ours.model, tail=(), code_level=late, join="concatenate", readout=3, dropout=dropout
     )
-    return dataclasses.replace(ours, method=method, model=model, latent=latent)
+    objective = dataclasses.replace(ours.objective, prior_from=prior_from)
+    return dataclasses.replace(ours, method=method, model=model, latent=latent, objective=objective)
 
 
 _RIVALS: dict[str, dict[str, Any]] = {

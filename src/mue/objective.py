@@ -100,7 +100,10 @@ def objective(
         decoded, answer = (t.flatten(0, 1)[:, None] for t in (trace.logits, y))
         one = log_likelihood(decoded, answer, kind, deviation)
         return Terms(
-            prior=weights.reconstruction * weights.divergence * trace.divergence.mean(),
+            prior=weights.prior
+            * weights.reconstruction
+            * weights.divergence
+            * trace.divergence.mean(),
             reconstruction=-weights.reconstruction * one.mean(),
             commitment=one.new_zeros(()),
             energy=one.new_zeros(()),

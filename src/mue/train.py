@@ -214,6 +214,7 @@ def _forward(training: Training) -> Callable[[Tensor, Tensor, Weights], tuple[Tr
         training.config.objective.likelihood,
         training.config.objective.deviation,
     )
+    torch.backends.cudnn.benchmark = True  # sizes stay, so the fastest algorithm is worth a search
     module: nn.Module = training.learner
     if distributed.world() > 1:
         module = DistributedDataParallel(module)
