@@ -11,7 +11,7 @@ LAYERS = [
     {"version", "metrics", "distributed", "files"},
     {"types", "config"},
     {"nn"},
-    {"objective", "models", "data"},
+    {"objective", "models", "data", "plan"},
     {"train"},
     {"checkpoint"},
     {"predict"},

@@ -63,7 +63,8 @@ def test_a_whole_number_will_do_where_a_fraction_is_meant():
         ({"train": {"steps": 1.5}}, "config.train.steps must be a int, got 1.5"),
         ({"train": {"steps": True}}, "config.train.steps must be a int, got True"),
         ({"train": {"lr": "fast"}}, "config.train.lr must be a float, got 'fast'"),
-        ({"compute": {"compile": 1}}, "config.compute.compile must be a bool, got 1"),
+        ({"compute": {"compile": 1}}, "config.compute.compile must be one of auto, on, off, got 1"),
+        ({"compute": {"recompute": 1}}, "config.compute.recompute must be a bool, got 1"),
         (
             {"method": "magic"},
             "config.method must be one of vq, exact, probunet, heads, got 'magic'",
@@ -267,7 +268,9 @@ def test_every_preset_builds_a_learner(name):
 @pytest.mark.parametrize("schedule", ["short", "paper"])
 def test_a_baseline_has_the_data_the_widths_and_the_schedule_of_ours(data, ours, kind, schedule):
     rival, whole = preset(f"{data}-{kind}", schedule), preset(ours, schedule)
-    assert (rival.data, rival.train, rival.objective) == (whole.data, whole.train, whole.objective)
+    assert (rival.data, rival.train) == (whole.data, whole.train)
+    start = rival.objective.prior_from if kind == "probunet" else whole.objective.prior_from
+    assert rival.objective == dataclasses.replace(whole.objective, prior_from=start)
     for part in ("levels", "widths", "norm", "c_in", "c_out", "backbone"):
         assert getattr(rival.model, part) == getattr(whole.model, part)
     assert rival.model.tail == ()  # which ours reads its prior from
@@ -286,6 +289,20 @@ def test_the_probabilistic_u_net_is_as_its_authors_made_it():
         )
         assert config.model.code_level == len(config.model.levels) + 1
         assert (config.model.join, config.model.readout) == ("concatenate", 3)
+        assert preset(name, "paper").objective.prior_from == 0
+
+
+def test_the_divergence_of_a_gaussian_latent_rises_where_it_is_told_to():
+    config = preset("guess-probunet")
+    steps = config.train.steps
+    found = [weights_at(config, step).prior for step in (0, steps // 4, steps // 2, steps - 1)]
+    assert found == [0, 0.5, 1, 1]
+    assert weights_at(preset("lidc-probunet"), 0).prior == 1
+
+
+def test_dropout_is_for_the_method_that_answers_by_it():
+    with pytest.raises(ValueError, match=r"model.dropout must be 0 for the method 'exact'"):
+        Config(method="exact", model=ModelConfig(dropout=0.5))
 
 
 # --- schedules ------------------------------------------------------------------------------------

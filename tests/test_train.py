@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 
 import pytest
@@ -5,6 +6,7 @@ import torch
 
 from mue.data.toy import Bars
 from mue.models.learner import VqLearner
+from mue.nn.blocks import ResidualBlock
 from mue.train import NonFiniteError, Training, fit, measure, start_
 from mue.types import Case, Pair
 
@@ -156,3 +158,63 @@ def test_a_revived_code_is_an_encoding_of_the_batch_just_seen(tiny):
     gap = (encoding - training.learner.network.codebook.codes[4]).abs().amax(dim=1)
     assert gap.min() < 1e-6
     assert training.learner.posterior.usage.count[4] == 1
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+def after(config, source=None) -> dict[str, torch.Tensor]:
+    training = Training(config, CPU)
+    list(fit(training, source or Bars()))
+    return training.learner.state_dict()
+
+
+def computed(config, **changes):
+    return dataclasses.replace(config, compute=dataclasses.replace(config.compute, **changes))
+
+
+@pytest.mark.parametrize("method", ["vq", "exact", "heads"])
+def test_a_batch_in_parts_gives_the_same_weights(tiny, method):
+    config = tiny(method, steps=6)
+    whole, parts = after(config), after(computed(config, accumulate=4))
+    assert all(torch.allclose(whole[n], parts[n], atol=2e-5) for n in whole)
+    assert not all(torch.equal(whole[n], parts[n]) for n in whole)
+
+
+def test_the_terms_of_a_batch_in_parts_are_those_of_the_batch(tiny):
+    config = tiny("vq", steps=1)
+    whole = measure(next(fit(Training(config, CPU), Bars())), 0.0)
+    parts = measure(next(fit(Training(computed(config, accumulate=2), CPU), Bars())), 0.0)
+    assert parts.total == pytest.approx(whole.total, rel=1e-5)
+    assert parts.codes == whole.codes
+
+
+def test_a_batch_that_cannot_be_cut_so_is_refused(tiny):
+    config = computed(tiny("exact"), accumulate=3)
+    with pytest.raises(ValueError, match=r"train.batch must be a multiple .* 3 parts .*, got 8"):
+        next(fit(Training(config, CPU), Bars()))
+
+
+@pytest.mark.parametrize("method", ["vq", "exact"])
+def test_activations_that_are_computed_again_change_nothing(tiny, method, monkeypatch):
+    config = tiny(method, steps=3)
+    calls = []
+    inner = ResidualBlock._plain
+    monkeypatch.setattr(ResidualBlock, "_plain", lambda s, x: (calls.append(1), inner(s, x))[1])
+    kept = after(config)
+    once = len(calls)
+    again = after(computed(config, recompute=True))
+    assert all(torch.equal(kept[n], again[n]) for n in kept)
+    assert len(calls) - once > once  # the blocks ran again for their gradients
+
+
+def test_a_record_tells_how_much_memory_was_taken(tiny):
+    assert measure(next(fit(Training(tiny(), CPU), Bars())), 0.0).memory > 50
+
+
+def test_batches_that_are_streamed_give_the_same_weights(tiny):
+    config = tiny("exact", steps=5)
+    streamed = Bars()
+    streamed.resident = False
+    here, there = after(config), after(config, streamed)
+    assert all(torch.equal(here[n], there[n]) for n in here)

@@ -92,7 +92,12 @@ def train(
         check_data(config.data, data)
         digest = None if data is None else open_prepared(data).digest
         source = build_source(
-            config.data, "train", seed=config.train.seed, device=device, data=data
+            config.data,
+            "train",
+            seed=config.train.seed,
+            device=device,
+            data=data,
+            resident=config.compute.resident,
         )
         _enter(folder, config, digest, resume=resume)
         training = Training(config, device)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import math
-from collections.abc import Callable, Iterator
+import resource
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,12 +18,15 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mue import distributed
 from mue.config import Config
+from mue.data.ahead import Ahead
 from mue.data.draw import normal
 from mue.data.source import Source
 from mue.models.build import build_learner
 from mue.models.learner import VqLearner
+from mue.nn.blocks import compute_
 from mue.objective import Weights, objective
-from mue.types import ExactTrace, Terms, Trace, VqTrace
+from mue.plan import plan
+from mue.types import ExactTrace, Pair, Terms, Trace, VqTrace
 
 _START = 100  # a stream of random numbers far from those of the data
 
@@ -30,6 +38,8 @@ class NonFiniteError(ArithmeticError):
 @dataclass(frozen=True, slots=True)
 class Step:
     """A step just taken. What it holds is still on the device: `measure` waits for it.
+
+    The next step may write into the same memory: what is to be kept is to be measured first.
 
     Attributes:
         number: How many steps have been taken, this one included.
@@ -60,6 +70,8 @@ class Record:
     lr: float
     seconds: float
     energy: float = 0.0
+    memory: int = 0
+    """MiB that were taken at the most so far, on the GPU or else by the process."""
 
 
 class Training:
@@ -68,11 +80,13 @@ class Training:
     def __init__(self, config: Config, device: torch.device) -> None:
         self.config = config
         self.device = device
+        self.plan = plan(config, device)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.train.seed)
             self.learner = build_learner(config)
         layout = torch.channels_last if config.compute.channels_last else torch.preserve_format
         self.learner.to(device=device, memory_format=layout)  # pyright: ignore[reportCallIssue]
+        compute_(self.learner, kernels=self.plan.kernels, recompute=config.compute.recompute)
         self.step = 0
         weights = [p for p in self.learner.parameters() if p.requires_grad]
         self.optimizer = torch.optim.AdamW(
@@ -80,6 +94,7 @@ class Training:
             lr=torch.tensor(config.train.lr, device=device),
             weight_decay=config.train.weight_decay,
             fused=True,
+            capturable=device.type == "cuda",
         )
         self.average = [p.detach().clone() for p in self.network.parameters()]
 
@@ -89,12 +104,13 @@ class Training:
         return self.learner.network
 
     @torch.no_grad()
-    def average_(self) -> None:
-        """Let the averaged weights follow: a mean over all steps at first, then over the last."""
-        decay = min(self.config.train.average, self.step / (self.step + 10))
-        torch._foreach_lerp_(  # pyright: ignore[reportPrivateImportUsage]
-            self.average, list(self.network.parameters()), 1 - decay
+    def average_(self, decay: Tensor) -> None:
+        """Let the averaged weights follow."""
+        torch._foreach_mul_(self.average, decay)  # pyright: ignore[reportPrivateImportUsage]
+        now = torch._foreach_mul(  # pyright: ignore[reportPrivateImportUsage]
+            list(self.network.parameters()), 1 - decay
         )
+        torch._foreach_add_(self.average, now)  # pyright: ignore[reportPrivateImportUsage]
 
     def export(self) -> dict[str, Tensor]:
         """θ as it is evaluated and saved: averaged, where the configuration asks for it."""
@@ -117,8 +133,11 @@ def weights_at(config: Config, step: int) -> Weights:
     """What each term counts after `step` steps."""
     o, done = config.objective, step / config.train.steps
     left = max(0.0, 1 - done / o.balance_until) if o.balance_until > 0 else 0.0
+    prior = float(done >= o.prior_from)
+    if config.method == "probunet" and o.prior_from > 0:  # at once, it would shut the latent
+        prior = min(1.0, done / o.prior_from)
     return Weights(
-        prior=float(done >= o.prior_from),
+        prior=prior,
         reconstruction=o.reconstruction,
         commitment=o.commitment,
         temperature=o.temperature**left,
@@ -131,12 +150,22 @@ def weights_at(config: Config, step: int) -> Weights:
 
 def batch_index(config: Config, step: int, device: torch.device) -> Int[Tensor, " b"]:
     """Which items of the endless data this process sees in a step: its share of the batch."""
-    size, world = config.train.batch, distributed.world()
+    share = batch_share(config)
+    first = step * config.train.batch + distributed.rank() * share
+    return torch.arange(first, first + share, device=device)
+
+
+def batch_share(config: Config) -> int:
+    """How many of the inputs of a step each process sees, or why there is no such number."""
+    size, world, parts = config.train.batch, distributed.world(), config.compute.accumulate
     if size % world:
         raise ValueError(f"train.batch must be a multiple of the {world} processes, got {size}")
-    share = size // world
-    first = step * size + distributed.rank() * share
-    return torch.arange(first, first + share, device=device)
+    if size % (world * parts):
+        raise ValueError(
+            f"train.batch must be a multiple of the {world} processes and {parts} parts of "
+            f"compute.accumulate together, got {size}"
+        )
+    return size // world
 
 
 def fit(training: Training, source: Source) -> Iterator[Step]:
@@ -145,31 +174,167 @@ def fit(training: Training, source: Source) -> Iterator[Step]:
     Nothing here waits for the device. Between two yields `training` is whole: it may be saved.
     """
     config, device, learner = training.config, training.device, training.learner
+    batch_share(config)
     if training.step == 0:
         start_(training, source)
-    run = _forward(training)
+    dials = _Dials(training)
+    feed = _resident(training, source, dials) if source.resident else _Streamed(training, source)
+    take = _Take(training, dials, feed)
+    run = _Recorded(take) if training.plan.graph else take
     bad = torch.zeros((), device=device)
     while training.step < config.train.steps:
         number = training.step
-        lr = learning_rate(config, number)
-        for group in training.optimizer.param_groups:
-            group["lr"].fill_(lr)
-        pair = source.pair(batch_index(config, number, device))
+        weights = dials.turn_(number)
+        if isinstance(feed, _Streamed):
+            feed.fill_(number)
         if config.draws:
             torch.manual_seed(_seed(config.train.seed, number, distributed.rank()))
-        trace, terms = run(pair.x, pair.y, weights_at(config, number))
-        training.optimizer.zero_grad(set_to_none=True)
-        terms.total.backward()
-        if config.train.clip:
-            nn.utils.clip_grad_norm_(learner.parameters(), config.train.clip)
-        training.optimizer.step()
-        learner.settle_(trace)
-        if isinstance(learner, VqLearner) and isinstance(trace, VqTrace):
-            _revive_(learner, trace, config, number)
+        taken = run(weights)
+        if isinstance(learner, VqLearner) and isinstance(taken.trace, VqTrace):
+            _revive_(learner, taken.trace, config, number)
         training.step += 1
-        training.average_()
-        bad += ~terms.total.detach().isfinite()
-        yield Step(training.step, terms, _used(trace), bad, lr)
+        bad += taken.bad
+        yield Step(training.step, taken.terms, taken.used, bad, learning_rate(config, number))
+
+
+class _Dials:
+    """What differs from step to step, as tensors: a recorded step reads them in its replay."""
+
+    def __init__(self, training: Training) -> None:
+        self._config = training.config
+        self.first = torch.zeros((), dtype=torch.long, device=training.device)
+        self.lr = [group["lr"] for group in training.optimizer.param_groups]
+        self.prior, self.temperature, self.decay = (
+            torch.zeros((), device=training.device) for _ in range(3)
+        )
+
+    def turn_(self, step: int) -> Weights:
+        """Set them for the step after `step` steps; gives the weights of the terms."""
+        config = self._config
+        self.first.fill_(step * config.train.batch + distributed.rank() * batch_share(config))
+        for lr in self.lr:
+            lr.fill_(learning_rate(config, step))
+        weights = weights_at(config, step)
+        self.prior.fill_(weights.prior)
+        self.temperature.fill_(weights.temperature)
+        # a mean over all steps at first, then over the last
+        self.decay.fill_(min(config.train.average, (step + 1) / (step + 11)))
+        return dataclasses.replace(weights, prior=self.prior, temperature=self.temperature)
+
+
+Feed = Callable[[int], Pair]
+"""Gives each part of the batch of a step."""
+
+
+def _resident(training: Training, source: Source, dials: _Dials) -> Feed:
+    """Batches made on the device alone, from the number of their first item."""
+    each = batch_share(training.config) // training.config.compute.accumulate
+    items = torch.arange(each, device=training.device)
+    return lambda part: source.pair(dials.first + part * each + items)
+
+
+class _Streamed:
+    """Batches brought to the device, a step ahead, into the same memory each time."""
+
+    def __init__(self, training: Training, source: Source) -> None:
+        config, device = training.config, training.device
+        parts = config.compute.accumulate
+        self._ahead = Ahead(
+            source, lambda step: batch_index(config, step, torch.device("cpu")).chunk(parts), device
+        )
+        self._last = config.train.steps - 1
+        self._pairs: list[Pair] = []
+
+    def fill_(self, step: int) -> None:
+        """Fetch the batch of a step."""
+        pairs = self._ahead(step, more=step < self._last)
+        if not self._pairs:
+            self._pairs = pairs
+        for mine, new in zip(self._pairs, pairs, strict=True):
+            if mine is not new:
+                mine.x.copy_(new.x)
+                mine.y.copy_(new.y)
+
+    def __call__(self, part: int) -> Pair:
+        """One part of it."""
+        return self._pairs[part]
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    trace: Trace
+    terms: Terms
+    used: Tensor
+    bad: Tensor
+
+
+class _Take:
+    """A step, from its batch to the moved weights. All it reads and writes is on the device."""
+
+    def __init__(self, training: Training, dials: _Dials, feed: Feed) -> None:
+        self.training = training
+        self._dials = dials
+        self._feed = feed
+        self._forward, self._alone = _forward(training)
+
+    def __call__(self, weights: Weights) -> _Taken:
+        """Take it."""
+        training, parts = self.training, self.training.config.compute.accumulate
+        training.optimizer.zero_grad(set_to_none=True)
+        traces: list[Trace] = []
+        sums: list[Terms] = []
+        for part in range(parts):
+            pair = self._feed(part)
+            with self._alone() if part < parts - 1 else contextlib.nullcontext():
+                trace, terms = self._forward(pair.x, pair.y, weights)
+                (terms.total / parts).backward()
+            traces.append(_detached(trace))
+            sums.append(terms.detached())
+        if training.config.train.clip:
+            nn.utils.clip_grad_norm_(training.learner.parameters(), training.config.train.clip)
+        training.optimizer.step()
+        trace, terms = _joined(traces), Terms.mean(sums)
+        training.learner.settle_(trace)
+        training.average_(self._dials.decay)
+        return _Taken(trace, terms, _used(trace), ~terms.total.isfinite())
+
+
+class _Recorded:
+    """A step that is recorded as a CUDA graph once it has warmed up, and from then on replayed."""
+
+    def __init__(self, take: _Take, warm: int = 3) -> None:
+        self._take = take
+        self._warm = warm
+        self._stream = torch.cuda.Stream(take.training.device)
+        self._kind: bool | None = None
+        self._left = warm
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._taken: _Taken | None = None
+
+    def __call__(self, weights: Weights) -> _Taken:
+        """Take a step. Weights are tensors but for `balance`: where it changes, all begins anew."""
+        if weights.balance != self._kind:
+            self._kind, self._left, self._graph, self._taken = (
+                weights.balance,
+                self._warm,
+                None,
+                None,
+            )
+        if self._graph is None and self._left:
+            self._left -= 1
+            self._stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self._stream):
+                taken = self._take(weights)
+            torch.cuda.current_stream().wait_stream(self._stream)
+            return taken
+        if self._graph is None or self._taken is None:
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(
+                self._graph, stream=self._stream, capture_error_mode="thread_local"
+            ):
+                self._taken = self._take(weights)
+        self._graph.replay()
+        return self._taken
 
 
 def measure(step: Step, seconds: float) -> Record:
@@ -193,7 +358,16 @@ def measure(step: Step, seconds: float) -> Record:
         codes=int((used > 0).sum()),
         lr=step.lr,
         seconds=round(seconds, 3),
+        memory=peak_memory(step.bad.device) >> 20,
     )
+
+
+def peak_memory(device: torch.device) -> int:
+    """Bytes that were taken at the most so far, on the GPU or else by the process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return kilobytes if sys.platform == "darwin" else kilobytes << 10
 
 
 def start_(training: Training, source: Source) -> None:
@@ -203,38 +377,80 @@ def start_(training: Training, source: Source) -> None:
         book = config.codebook
         pair = source.pair(torch.arange(max(256, config.train.batch), device=training.device))
         rows = torch.arange(book.size, device=training.device)
-        learner.start_(pair.x, pair.y, normal(config.train.seed, rows, book.width, stream=_START))
+        fresh = normal(config.train.seed, rows, book.width, stream=_START)
+        with torch.autocast(training.device.type, torch.bfloat16, enabled=training.plan.bfloat16):
+            learner.start_(pair.x, pair.y, fresh)
         training.average = [p.detach().clone() for p in training.network.parameters()]
 
 
-def _forward(training: Training) -> Callable[[Tensor, Tensor, Weights], tuple[Trace, Terms]]:
-    """From a batch to the terms, with the precision, layout and fusion that were asked for."""
-    compute, device = training.config.compute, training.device
-    likelihood, deviation = (
-        training.config.objective.likelihood,
-        training.config.objective.deviation,
-    )
+Forward = Callable[[Tensor, Tensor, Weights], tuple[Trace, Terms]]
+
+
+def _forward(
+    training: Training,
+) -> tuple[Forward, Callable[[], contextlib.AbstractContextManager[None]]]:
+    """From a batch to the terms, as planned; and what keeps a process from meeting the others."""
+    config, device, how = training.config, training.device, training.plan
+    o = config.objective
     torch.backends.cudnn.benchmark = True  # sizes stay, so the fastest algorithm is worth a search
     module: nn.Module = training.learner
+    alone: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
     if distributed.world() > 1:
         module = DistributedDataParallel(module)
-    graphs = compute.compile and device.type == "cuda" and distributed.world() == 1
-    call = (
-        torch.compile(module, mode="reduce-overhead" if graphs else None)
-        if (compute.compile)
-        else module
-    )
+        alone = module.no_sync
+    call = _compiled(module, config) if how.compile else module
 
     def run(x: Tensor, y: Tensor, weights: Weights) -> tuple[Trace, Terms]:
-        if compute.channels_last and x.ndim == 4:
+        if config.compute.channels_last and x.ndim == 4:
             x = x.contiguous(memory_format=torch.channels_last)
-        if graphs:
-            torch.compiler.cudagraph_mark_step_begin()
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=compute.bfloat16):
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=how.bfloat16):
             trace = call(x, y)
-        return trace, objective(trace, y, weights, likelihood, deviation)
+        return trace, objective(trace, y, weights, o.likelihood, o.deviation)
 
-    return run
+    return run, alone
+
+
+def _compiled(module: nn.Module, config: Config) -> Callable[[Tensor, Tensor], Trace]:
+    """The module fused, or, where that fails and nobody insists on it, itself."""
+    fused = torch.compile(module, dynamic=False)
+    failed = False
+
+    def call(x: Tensor, y: Tensor) -> Trace:
+        nonlocal failed
+        if not failed:
+            try:
+                return fused(x, y)
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:  # whatever a compiler may raise
+                reason = str(error).strip().split("\n")[0]
+                if config.compute.compile == "on":
+                    raise ValueError(
+                        f"compute.compile is on, and torch.compile failed: {reason}; "
+                        "take auto or off"
+                    ) from error
+                warnings.warn(f"compute.compile is off: it failed ({reason})", stacklevel=2)
+                failed = True
+        return module(x, y)
+
+    return call
+
+
+def _detached(trace: Trace) -> Trace:
+    """A trace without what its gradients need."""
+    fields = {f.name: getattr(trace, f.name).detach() for f in dataclasses.fields(trace)}
+    return dataclasses.replace(trace, **fields)
+
+
+def _joined(traces: Sequence[Trace]) -> Trace:
+    """The traces of the parts of a batch as one."""
+    if len(traces) == 1:
+        return traces[0]
+    fields = {
+        f.name: torch.cat([getattr(t, f.name) for t in traces])
+        for f in dataclasses.fields(traces[0])
+    }
+    return dataclasses.replace(traces[0], **fields)
 
 
 def _used(trace: Trace) -> Float[Tensor, " n"]:

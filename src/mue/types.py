@@ -7,7 +7,7 @@ c h w for images, c for vectors.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -157,6 +157,22 @@ class Terms:
     def total(self) -> Float[Tensor, ""]:
         """What is minimised."""
         return self.prior + self.reconstruction + self.commitment + self.energy
+
+    def detached(self) -> Terms:
+        """The same numbers without what their gradients need."""
+        return Terms(*(t.detach() for t in self._each()))
+
+    @classmethod
+    def mean(cls, parts: Sequence[Terms]) -> Terms:
+        """The terms of a batch that was computed in parts of the same size."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            *(torch.stack(t).mean(dim=0) for t in zip(*(p._each() for p in parts), strict=True))
+        )
+
+    def _each(self) -> tuple[Tensor, ...]:
+        return self.prior, self.reconstruction, self.commitment, self.energy
 
     def items(self) -> dict[str, Tensor]:
         """Each term by its name, the total last."""

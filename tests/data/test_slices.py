@@ -164,3 +164,33 @@ def test_made_up_inputs_of_val_are_others_than_those_of_train_and_test(name):
     for i, j in ((0, 1), (1, 2)):
         same = (seen[i] == seen[j]).flatten(1).all(dim=1).float().mean()
         assert same < 0.25  # there are 32 pictures of two bars, so a few are alike by chance
+
+
+# --- streamed -------------------------------------------------------------------------------------
+
+
+def test_slices_that_stay_in_their_files_are_the_same(prepared):
+    here = Slices(prepared, "train", seed=3, raters=2, views=VIEWS)
+    there = Slices(prepared, "train", seed=3, raters=2, views=VIEWS, resident=False)
+    index = torch.arange(20)
+    a, b = here.pair(index), there.pair(index)
+    assert torch.equal(a.x, b.x)
+    assert torch.equal(a.y, b.y)
+    a, b = here.case(index[:5]), there.case(index[:5])
+    assert torch.equal(a.x, b.x)
+    assert torch.equal(a.ys, b.ys)
+    assert here.resident
+    assert not there.resident
+
+
+def test_slices_stay_in_their_files_where_they_would_take_too_much_memory(lesions, monkeypatch):
+    config = DataConfig(name="slices")
+
+    def resident() -> bool:
+        return build_source(
+            config, "train", seed=0, device=CPU, data=lesions, resident="auto"
+        ).resident
+
+    assert resident()
+    monkeypatch.setattr("mue.data.build.os.sysconf", lambda _: 10)
+    assert not resident()

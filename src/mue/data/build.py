@@ -1,12 +1,13 @@
 """From a configuration to a data set."""
 
+import os
 from pathlib import Path
 
 import torch
 
-from mue.config import Config, DataConfig
+from mue.config import Config, DataConfig, Switch
 from mue.data.guess import GuessingGame
-from mue.data.prepared import Split, open_prepared
+from mue.data.prepared import Prepared, Split, open_prepared
 from mue.data.slices import Slices
 from mue.data.source import Source
 from mue.data.toy import Bars
@@ -24,20 +25,24 @@ def build_source(
     seed: int,
     device: torch.device,
     data: str | Path | None = None,
+    resident: Switch = "on",
 ) -> Source:
     """The data set of a configuration: items to train on, or items that training never sees.
 
-    `data` is the folder of prepared slices, for a configuration that learns from slices.
+    `data` is the folder of prepared slices, for a configuration that learns from slices;
+    `resident` says whether they are to lie on the device: `auto` is where they fit.
     """
     check_data(config, data)
     if data is not None:
+        prepared = open_prepared(data)
         return Slices(
-            open_prepared(data),
+            prepared,
             split,
             seed=seed,
             raters=config.answers,
             views=config.views,
             device=device,
+            resident=resident == "on" or (resident == "auto" and _fit(prepared, device)),
         )
     if config.name == "guess":
         return GuessingGame(
@@ -51,6 +56,15 @@ def build_source(
     if config.name == "toy":
         return Bars(seed=made, device=device)
     return Turns(seed=made, device=device)
+
+
+def _fit(prepared: Prepared, device: torch.device) -> bool:
+    """Whether all slices take at most half of the memory that is free."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+    else:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return prepared.images.nbytes + prepared.masks.nbytes <= free // 2
 
 
 def check_data(config: DataConfig, data: str | Path | None) -> None:

@@ -14,6 +14,8 @@ class Source(Protocol):
     """A data set whose item i depends on (seed, i) alone."""
 
     device: torch.device
+    resident: bool
+    """Whether a pair is made on the device alone, or must be brought there."""
 
     def pair(self, index: Int[Tensor, " b"]) -> Pair:
         """Inputs with answers drawn for them: training."""

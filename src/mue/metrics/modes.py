@@ -11,7 +11,9 @@ def nearest_mode(s: Float[Tensor, "b k *y"], ys: Float[Tensor, "b m *y"]) -> Int
     >>> nearest_mode(torch.tensor([[[0.9], [0.2]]]), torch.tensor([[[0.0], [1.0]]]))
     tensor([[1, 0]])
     """
-    return torch.cdist(s.flatten(2), ys.flatten(2)).argmin(dim=2)
+    modes = ys.flatten(2)  # of |s - y|^2 = |s|^2 - 2 s.y + |y|^2, the first is the same for all
+    both = torch.matmul(s.flatten(2), modes.mT)
+    return (modes.square().sum(dim=2)[:, None] - 2 * both).argmin(dim=2)
 
 
 def mode_probabilities(

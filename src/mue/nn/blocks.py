@@ -1,11 +1,12 @@
 """Residual blocks and the resampling between them."""
 
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 Norm = Literal["none", "group"]
 
@@ -48,10 +49,36 @@ class ResidualBlock(nn.Module):
         )
         self.shortcut = nn.Identity() if c_in == c_out else nn.Conv2d(c_in, c_out, 1)
         self.out = nn.Identity() if linear else nn.ReLU()
+        self.linear = linear
+        self.kernels = False
+        self.recompute = False
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c2 h w"]:
         """The block's output, of the same height and width."""
+        if self.kernels:
+            return self._fused(x)
+        if self.recompute and torch.is_grad_enabled():
+            return cast("Tensor", checkpoint(self._plain, x, use_reentrant=False))
+        return self._plain(x)
+
+    def _plain(self, x: Tensor) -> Tensor:
         return self.out(self.body(x) + self.shortcut(x))
+
+    def _fused(self, x: Tensor) -> Tensor:
+        from mue.nn.fused import residual  # Triton is not everywhere
+
+        convs = [m for m in self.body if isinstance(m, nn.Conv2d)]
+        weights = [t for conv in convs for t in (conv.weight, cast("Tensor", conv.bias))]
+        own = self.shortcut if isinstance(self.shortcut, nn.Conv2d) else None
+        shortcut = (None, None) if own is None else (own.weight, own.bias)
+        return residual(x.to(torch.bfloat16), *weights, *shortcut, self.linear)[0]
+
+
+def compute_(module: nn.Module, *, kernels: bool, recompute: bool) -> None:
+    """Choose how every residual block of a module computes; what it computes stays the same."""
+    for part in module.modules():
+        if isinstance(part, ResidualBlock):
+            part.kernels, part.recompute = kernels, recompute
 
 
 def halve(x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h2 w2"]:

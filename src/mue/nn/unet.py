@@ -217,23 +217,24 @@ def _sampled(
 ) -> Float[Tensor, "b k c2 h w"]:
     """The readout for thousands of codes, where only the bias of the first layer knows them.
 
-    A few codes at a time, so that what lies between the layers stays in the cache of a processor
-    and in the memory of an accelerator. Nothing is kept for a gradient.
+    With a bias that differs from code to code, relu(a + bias) = max(a, -bias) + bias is one pass
+    over the pixels: what is added is the same for all of them, so the next layer is told in its own
+    bias. A few codes at a time, so that what lies between the layers stays in the cache of a
+    processor and in the memory of an accelerator. Nothing is kept for a gradient.
     """
     shared = weight.to(h.dtype) @ h.flatten(2)
     some = max(1, (1 << 26 if h.is_cuda else 1 << 18) // shared[0].numel())
-    rows: list[Tensor] = []
-    for one, biases in zip(shared, bias.to(h.dtype), strict=True):
-        parts: list[Tensor] = []
-        for part in biases.split(some):
-            hidden = one + part[:, :, None]
-            for conv in others:
-                matrix = conv.weight[:, :, 0, 0].to(h.dtype).expand(len(hidden), -1, -1)
-                own = cast("Tensor", conv.bias)[:, None].to(h.dtype)
-                hidden = torch.baddbmm(own, matrix, hidden.relu_())
-            parts.append(hidden)
-        rows.append(torch.cat(parts))
-    return torch.stack(rows).unflatten(3, h.shape[-2:])
+    layers = [(c.weight[:, :, 0, 0].to(h.dtype), c.bias) for c in others]
+    found = h.new_empty(*bias.shape[:2], len(layers[-1][0]), shared.shape[2])
+    for one, biases, answers in zip(shared, bias.to(h.dtype), found, strict=True):
+        for offset, answer in zip(biases.split(some), answers.split(some), strict=True):
+            seen = one[:, None]
+            for matrix, own in layers:
+                seen = torch.maximum(seen, -offset.mT.contiguous()[:, :, None])
+                seen = (matrix @ seen.flatten(1)).unflatten(1, (len(offset), -1))
+                offset = F.linear(offset, matrix, None if own is None else own.to(h.dtype))
+            torch.add(seen.transpose(0, 1), offset[:, :, None], out=answer)
+    return found.unflatten(3, h.shape[-2:])
 
 
 def repeat(h: Float[Tensor, "b c h w"], k: int) -> Float[Tensor, "bk c h w"]:
