@@ -9,7 +9,7 @@ import pytest
 SRC = Path(__file__).parents[1] / "src" / "mue"
 LAYERS = [
     {"version", "metrics", "distributed", "files"},
-    {"types", "config"},
+    {"types", "config", "meeting"},
     {"nn"},
     {"objective", "models", "data", "plan"},
     {"train"},

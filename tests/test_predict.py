@@ -320,6 +320,15 @@ def test_a_device_that_is_not_there_is_refused():
         choose_device("cuda")
 
 
+def test_a_process_without_a_device_of_its_own_is_told_so(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert choose_device("auto", 1) == torch.device("cuda", 1)
+    words = r"process 2 of this machine has no CUDA device of its own: torch finds 2; start as many"
+    with pytest.raises(ValueError, match=words):
+        choose_device("auto", 2)
+
+
 # --- baselines ------------------------------------------------------------------------------------
 
 

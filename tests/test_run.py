@@ -235,17 +235,18 @@ def test_a_run_that_is_killed_goes_on_to_the_same_weights(uninterrupted, tmp_pat
         assert {**json.loads(line), "seconds": 0} == {**json.loads(other), "seconds": 0}
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_saves_exits_130_and_the_run_goes_on_to_the_same_weights(
-    uninterrupted, tmp_path, capsys, monkeypatch
+    uninterrupted, tmp_path, capsys, monkeypatch, number
 ):
     pair, out = Bars.pair, tmp_path / "run"
 
     def interrupting(self, index):
         if index[0] == 22 * 8:  # in the middle of step 23
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(number)
         return pair(self, index)
 
-    before = signal.getsignal(signal.SIGINT)
+    before = signal.getsignal(number)
     with monkeypatch.context() as patch:
         patch.setattr(Bars, "pair", interrupting)
         with pytest.raises(SystemExit) as stop:
@@ -254,7 +255,7 @@ def test_an_interrupt_saves_exits_130_and_the_run_goes_on_to_the_same_weights(
     assert (
         f"mue: stopped at step 23, saved in {out}; go on with --resume" in capsys.readouterr().err
     )
-    assert signal.getsignal(signal.SIGINT) is before
+    assert signal.getsignal(number) is before
     assert steps(out) == list(range(1, 24))
     assert resumed(out).step == 23
 

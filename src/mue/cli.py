@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -35,6 +36,7 @@ from mue.predict import Device, load
 from mue.train import NonFiniteError, Record
 
 _out, _err = Console(), Console(stderr=True)
+_PATIENCE = 1.0  # seconds
 _Model = Annotated[
     str,
     tyro.conf.Positional,
@@ -66,6 +68,30 @@ def demo(out: Path = Path("runs/demo")) -> None:
 
 def train(arguments: list[str]) -> None:
     """Train the preset that the first argument names; the others override its values."""
+    with _said_once():
+        out, data, resume, config = _parse_train(arguments)
+    name = arguments[0]
+    quiet, began = distributed.global_rank() != 0, time.monotonic()
+    with _bar({name: config.train.steps}, disable=quiet) as show:
+
+        def watch(record: Record) -> None:
+            show(
+                name,
+                record.step,
+                f"prior {record.prior:.3f}  reconstruction {record.reconstruction:.3f}  "
+                f"commitment {record.commitment:.3f}  codes {record.codes}",
+            )
+
+        folder = run.train(config, out, data=data, resume=resume, watch=watch)
+    if not quiet:
+        _say("trained", folder)
+        _say("figure", folder / "figures" / "history.png")
+        then = f"mue evaluate {folder}" + (f" --data {data} --split val" if data else "")
+        _out.print(f"in {time.monotonic() - began:.0f} s; next: {then}", soft_wrap=True)
+
+
+def _parse_train(arguments: list[str]) -> tuple[Path, Path | None, bool, Config]:
+    """Folder, data, whether to resume, and the preset's configuration with its overrides."""
     names = ", ".join(PRESETS)
     if not arguments or arguments[0].startswith("-"):
         asked = bool(arguments) and arguments[0] in ("-h", "--help")
@@ -102,24 +128,7 @@ def train(arguments: list[str]) -> None:
             config = dataclasses.replace(config, train=dataclasses.replace(config.train, seed=seed))
         return out, data, resume, config
 
-    out, data, resume, config = tyro.cli(parsed, args=rest, prog=f"mue train {name}")
-    quiet, began = distributed.global_rank() != 0, time.monotonic()
-    with _bar({name: config.train.steps}, disable=quiet) as show:
-
-        def watch(record: Record) -> None:
-            show(
-                name,
-                record.step,
-                f"prior {record.prior:.3f}  reconstruction {record.reconstruction:.3f}  "
-                f"commitment {record.commitment:.3f}  codes {record.codes}",
-            )
-
-        folder = run.train(config, out, data=data, resume=resume, watch=watch)
-    if not quiet:
-        _say("trained", folder)
-        _say("figure", folder / "figures" / "history.png")
-        then = f"mue evaluate {folder}" + (f" --data {data} --split val" if data else "")
-        _out.print(f"in {time.monotonic() - began:.0f} s; next: {then}", soft_wrap=True)
+    return tyro.cli(parsed, args=rest, prog=f"mue train {name}")
 
 
 def _asks_for_paper(arguments: list[str]) -> bool:
@@ -475,11 +484,15 @@ def main(arguments: list[str] | None = None) -> None:
                 args=arguments,
             )
     except run.Interrupted as stop:
-        _fail(f"{stop}; go on with --resume", 130)
+        _fail(f"{stop}; go on with --resume", 130, once=True)
     except KeyboardInterrupt:
         _fail("interrupted", 130)
     except NonFiniteError as error:
+        _fail(str(error), 1, once=True)
+    except distributed.LostError as error:
         _fail(str(error), 1)
+    except distributed.ElsewhereError as error:
+        _fail(str(error), 2, once=True)
     except BrokenPipeError:  # who reads our output has seen enough
         sys.stderr.close()
     except OSError as error:
@@ -488,9 +501,33 @@ def main(arguments: list[str] | None = None) -> None:
         _fail(str(error), 2)
 
 
-def _fail(sentence: str, code: int) -> None:
+def _fail(sentence: str, code: int, *, once: bool = False) -> None:
+    """Leave with a sentence. Of several processes that all know it, the first says it."""
+    if once and distributed.global_rank() != 0:
+        _leave_quietly(code)
     print(f"mue: {sentence}", file=sys.stderr)
     sys.exit(code)
+
+
+def _leave_quietly(code: int) -> None:
+    """Leave when another process has said why: `torchrun` ends all as soon as one has left."""
+    time.sleep(_PATIENCE)
+    sys.exit(code)
+
+
+@contextlib.contextmanager
+def _said_once() -> Iterator[None]:
+    """Let one process of a machine say what is wrong with a command that all of them were given."""
+    if distributed.local_rank() == 0:
+        yield
+        return
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        try:
+            yield
+        except ValueError:
+            _leave_quietly(2)
+        except SystemExit as stop:
+            _leave_quietly(2 if stop.code else 0)
 
 
 def _say(what: str, path: Path) -> None:

@@ -34,6 +34,11 @@ def choose_device(name: Device = "auto", index: int = 0) -> torch.device:
         return torch.device("cpu")
     if not torch.cuda.is_available():
         raise RunError("`device` is cuda, and torch finds no CUDA device here; take auto or cpu")
+    if index >= (count := torch.cuda.device_count()):
+        raise RunError(
+            f"process {index} of this machine has no CUDA device of its own: torch finds {count}; "
+            f"start as many here (torchrun --nproc-per-node {count}), or take the device cpu"
+        )
     return torch.device("cuda", index)
 
 

@@ -48,9 +48,10 @@ from mue.data.prepared import Split, open_prepared
 from mue.data.source import Source
 from mue.evaluate import Evaluation, evaluate
 from mue.files import UNFINISHED, write_atomic
+from mue.meeting import meet
 from mue.models.probunet import ProbUNet
 from mue.predict import Device, Predictor, choose_device, find, load, read_image
-from mue.train import NonFiniteError, Record, Training, fit, measure
+from mue.train import NonFiniteError, Record, Training, batch_share, fit, measure
 from mue.types import Hypotheses
 from mue.version import __version__
 
@@ -82,41 +83,55 @@ def train(
     Raises:
         RunError: The folder is not empty, or holds a run of another configuration.
         NonFiniteError: The loss is not finite any more; it names the last good checkpoint.
-        Interrupted: SIGINT came; the state has been saved.
+        Interrupted: SIGINT or SIGTERM came, to any process; the state has been saved.
+        ElsewhereError: Something is wrong in another process, or not the same in all.
+        LostError: Another process is gone.
     """
     folder = Path(out)
-    device = choose_device(config.compute.device, distributed.local_rank())
-    distributed.start_(device)
+    meeting = meet()
     try:
-        check_channels(config)
-        check_data(config.data, data)
-        digest = None if data is None else open_prepared(data).digest
-        source = build_source(
-            config.data,
-            "train",
-            seed=config.train.seed,
-            device=device,
-            data=data,
-            resident=config.compute.resident,
-        )
-        _enter(folder, config, digest, resume=resume)
-        training = Training(config, device)
-        if resume and (folder / STATE).exists():
-            load_state_(folder, training)
-        past = _trim_log(folder, training.step)
-        distributed.meet()
-        _loop(training, source, folder, past, watch)
+        with meeting.together():
+            device = choose_device(config.compute.device, distributed.local_rank())
+            check_channels(config)
+            check_data(config.data, data)
+            digest = None if data is None else open_prepared(data).digest
+            source = build_source(
+                config.data,
+                "train",
+                seed=config.train.seed,
+                device=device,
+                data=data,
+                resident=config.compute.resident,
+            )
+        facts = {"mue": __version__, "torch": torch.__version__, "device": device.type}
+        facts |= {"--data": digest, "--resume": resume, **_flat(dataclasses.asdict(config))}
+        meeting.require_alike(facts, "start all with the same command, data and versions")
+        meeting.start_(device)
+        with meeting.together():
+            batch_share(config)  # refuses a batch that the processes cannot share
+            occupied = _check(folder, config, digest, resume=resume)
+        with meeting.together():
+            if meeting.rank == 0:
+                _enter(folder, config, digest, occupied=occupied)
+            training = Training(config, device)
+            if resume and (folder / STATE).exists():
+                load_state_(folder, training)
+            past = _trim_log(folder, training.step)
+        where = f"{folder} must be on a file system that all processes share"
+        meeting.require_alike({"step": training.step}, where)
+        with distributed.company():
+            _loop(training, source, folder, past, watch)
     finally:
         distributed.stop_()
-    if distributed.global_rank() == 0:
+    if meeting.rank == 0:
         title = f"{config.method} on {config.data.name}, seed {config.train.seed}"
         history = figures.draw_history(read_log(folder), title)
         figures.save(history, folder / "figures" / "history.png")
     return folder
 
 
-def _enter(folder: Path, config: Config, digest: str | None, *, resume: bool) -> None:
-    """Take a folder for a run, or refuse it before anything is written."""
+def _check(folder: Path, config: Config, digest: str | None, *, resume: bool) -> bool:
+    """Refuse a folder that a run cannot take. Whether it holds this run already."""
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{folder} must be a folder to write a run to, and it is a file")
     occupied = folder.is_dir() and any(not p.name.startswith(UNFINISHED) for p in folder.iterdir())
@@ -125,7 +140,6 @@ def _enter(folder: Path, config: Config, digest: str | None, *, resume: bool) ->
             f"{folder} must be empty or not exist yet, and it holds files; "
             "name another folder, or go on with --resume"
         )
-    distributed.meet()
     if occupied:
         theirs, ours = (_flat(dataclasses.asdict(c)) for c in (load_config(folder), config))
         for name, value in theirs.items():
@@ -139,11 +153,15 @@ def _enter(folder: Path, config: Config, digest: str | None, *, resume: bool) ->
                 f"{folder} holds a run on the data {before}, and --data has {digest}: "
                 "resume with the same data, or start in another folder"
             )
-    if distributed.rank() == 0:
-        for leftover in folder.glob(f"{UNFINISHED}*"):
-            leftover.unlink()
-        if not occupied:
-            save_config(folder, config, __version__, digest)
+    return occupied
+
+
+def _enter(folder: Path, config: Config, digest: str | None, *, occupied: bool) -> None:
+    """Take a folder for a run: sweep out what a kill has left, and write the configuration."""
+    for leftover in folder.glob(f"{UNFINISHED}*"):
+        leftover.unlink()
+    if not occupied:
+        save_config(folder, config, __version__, digest)
 
 
 def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -163,11 +181,14 @@ def _loop(
 ) -> None:
     """Take the steps; log, save and stop where that is due."""
     t, writer = training.config.train, distributed.rank() == 0
-    began = time.monotonic() - past
+    began, first = time.monotonic() - past, training.step + 1
     with _log(folder) if writer else contextlib.nullcontext() as log, _interrupts() as asked:
         for step in fit(training, source):
             last = step.number == t.steps
-            saving = last or step.number % t.save_every == 0 or bool(asked)
+            stop = distributed.any_process(bool(asked))
+            if step.number == first:
+                distributed.hurry_()
+            saving = last or step.number % t.save_every == 0 or stop
             if saving or step.number % t.log_every == 0:
                 try:
                     record = measure(step, time.monotonic() - began)
@@ -179,7 +200,8 @@ def _loop(
                     watch(record)
             if saving and writer:
                 save_state(folder, training)
-            if asked and not last:
+            if stop and not last:
+                distributed.wait()  # for the one that saves: `torchrun` ends all when one has left
                 raise Interrupted(f"stopped at step {step.number}, saved in {folder}")
 
 
@@ -194,23 +216,25 @@ def _last_good(folder: Path) -> str:
 
 @contextlib.contextmanager
 def _interrupts() -> Generator[list[int]]:
-    """A list that fills when SIGINT comes, so that a step is finished before the run stops."""
+    """A list that fills when SIGINT or SIGTERM comes: a step is finished before the run stops."""
     asked: list[int] = []
 
     def note(number: int, _: FrameType | None) -> None:
         asked.append(number)
-        if len(asked) > 1:  # who asks twice does not want to wait
+        if len(asked) > 1 and distributed.world() == 1:  # who asks twice does not want to wait
             raise KeyboardInterrupt
 
+    signals = (signal.SIGINT, signal.SIGTERM)
     try:
-        before = signal.signal(signal.SIGINT, note)
+        before = [signal.signal(number, note) for number in signals]
     except ValueError:  # not the main thread: signals are somebody else's
         yield asked
         return
     try:
         yield asked
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in zip(signals, before, strict=True):
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from mue.distributed import all_sum_, broadcast_
+from mue.distributed import all_sum_, farthest
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +101,8 @@ class Usage(nn.Module):
         A deviation from the paper. Where one code serves two modes, the encodings of both strain
         away from it, and the farthest of them is where a second code belongs. One code at a time:
         reviving all that are idle would leave hundreds of codes for a handful of modes. Its count
-        starts anew with it. Of several processes, the first one's encodings are looked at.
+        starts anew with it. The encodings of all processes are looked at.
         """
         idlest = self.count.argmin()
-        codes[idlest] = e[distance.argmax()]
+        codes[idlest] = farthest(e, distance)
         self.count[idlest] = 1
-        broadcast_(codes)
