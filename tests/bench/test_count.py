@@ -77,6 +77,10 @@ def test_the_floor_is_the_slower_of_bytes_and_operations_operator_by_operator():
     assert Work((moves, computes)).floor(limits, 2) == 1.0 + 3.0
 
 
+def test_of_two_measurements_the_better_counts():
+    assert Limits(1.0, 5.0).best(Limits(2.0, 4.0)) == Limits(2.0, 5.0)
+
+
 def test_the_update_of_weights_stays_in_float32():
     assert update(10, averaged=False).bytes(2) == 10 * 7 * 4
     assert update(10, averaged=True).bytes(4) == 10 * 9 * 4

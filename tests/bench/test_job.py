@@ -55,7 +55,7 @@ def test_costs_are_drawn(measured):
 
 def test_a_profile_leaves_a_trace_and_a_table(measured):
     folder, found = measured
-    assert json.loads((folder / "toy-vq-trace.json").read_text())["traceEvents"]
+    assert json.loads((folder / "toy-vq-step-trace.json").read_text())["traceEvents"]
     rows = json.loads((folder / "profile.json").read_text())["profile"]["toy-vq"]
     assert rows["operators"][0]["ms"] >= rows["operators"][-1]["ms"]
     assert any("convolution" in row["name"] and row["share"] for row in rows["operators"])

@@ -34,8 +34,8 @@ def test_both_ways_are_timed_and_the_row_follows_from_times_and_counts():
 
     note: Callable[[str, int, int], None] = watch
     patience = Patience(warmup=1, repeats=2, least=0.0)
-    (found,) = measure_training(CPU, [Course("toy-vq", 2)], patience, LIMITS, watch=note)
-    row = found.summary()
+    (found,) = measure_training(CPU, [Course("toy-vq", 2)], patience, watch=note)
+    row = found.summary(LIMITS)
     assert (row["preset"], row["batch"], row["precision"]) == ("toy-vq", 2, "float32")
     assert row["ratio"] == pytest.approx(row["naive"]["ms"] / row["ours"]["ms"])
     assert row["share"] == pytest.approx(row["floor_ms"] / row["ours"]["ms"])

@@ -34,7 +34,6 @@ class Answers:
         side: Height and width of the image.
         ours: One look, all codes in one decoding.
         work: What was counted, in float32.
-        floor: Seconds that the work takes at least.
         naive: One look, then a decoding for each code: contiguous, as torch comes.
         apart: The same in our layout.
         unet: One pass of a plain U-Net of the same levels and widths, in our layout.
@@ -45,14 +44,14 @@ class Answers:
     side: int
     ours: Timing
     work: Work
-    floor: float
     naive: Timing | None = None
     apart: Timing | None = None
     unet: Timing | None = None
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self, limits: Limits) -> dict[str, Any]:
         """A row of `bench.json`."""
-        mine = self.ours.median
+        mine, width = self.ours.median, torch.float32.itemsize
+        floor = self.work.floor(limits, width)
         others = {"naive": self.naive, "apart": self.apart, "unet": self.unet}
         beside = {name: timing.summary() for name, timing in others.items() if timing is not None}
         return {
@@ -64,10 +63,10 @@ class Answers:
             "ratio": self.naive.median / mine if self.naive else None,
             "of_apart": mine / self.apart.median if self.apart else None,
             "of_unet": mine / self.unet.median if self.unet else None,
-            "bytes": self.work.bytes(torch.float32.itemsize),
+            "bytes": self.work.bytes(width),
             "operations": self.work.operations,
-            "floor_ms": 1e3 * self.floor,
-            "share": self.floor / mine,
+            "floor_ms": 1e3 * floor,
+            "share": floor / mine,
         }
 
 
@@ -141,7 +140,6 @@ def measure_answers(
     presets: Sequence[str],
     ks: Sequence[int],
     patience: Patience,
-    limits: Mapping[torch.dtype, Limits],
     *,
     side: int = SIDE,
     seed: int = 0,
@@ -160,7 +158,7 @@ def measure_answers(
                 "unet": asked.plain(),
             }
             times = interleave(jobs, device, patience)
-            found.append(_answers(name, config, k, side, times, limits))
+            found.append(_answers(name, config, k, side, times))
             if watch is not None:
                 watch(f"{name}, answers", i + 1, len(ks))
     return found
@@ -171,7 +169,6 @@ def measure_sides(
     presets: Sequence[str],
     sides: Sequence[int],
     patience: Patience,
-    limits: Mapping[torch.dtype, Limits],
     *,
     k: int = AT,
     seed: int = 0,
@@ -191,18 +188,10 @@ def measure_sides(
         times = interleave(named, device, patience, tell)
         for side in sides:
             one = {"ours": times[str(side)]}
-            found.append(_answers(name, config, k, side, one, limits))
+            found.append(_answers(name, config, k, side, one))
     return found
 
 
-def _answers(
-    name: str,
-    config: Config,
-    k: int,
-    side: int,
-    times: Mapping[str, Timing],
-    limits: Mapping[torch.dtype, Limits],
-) -> Answers:
+def _answers(name: str, config: Config, k: int, side: int, times: Mapping[str, Timing]) -> Answers:
     work = count_answers(config, k, (side, side))
-    floor = work.floor(limits[torch.float32], torch.float32.itemsize)
-    return Answers(preset=name, k=k, side=side, work=work, floor=floor, **times)
+    return Answers(preset=name, k=k, side=side, work=work, **times)

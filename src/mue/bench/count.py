@@ -41,6 +41,10 @@ class Limits:
     bandwidth: float
     peak: float
 
+    def best(self, other: Limits) -> Limits:
+        """What was reached in either of two measurements."""
+        return Limits(max(self.bandwidth, other.bandwidth), max(self.peak, other.peak))
+
 
 @dataclass(frozen=True, slots=True)
 class Operator:

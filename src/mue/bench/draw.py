@@ -9,7 +9,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogFormatter, NullFormatter
 
 _INK, _SOFT, _GRID = "#1b1b1f", "#8a8a94", "#e6e6ea"
 _COLOURS = ("#2f6fb0", "#c8452d", "#3f8f5b", "#8a5aa8")
@@ -71,7 +71,7 @@ def _logarithmic(ax: Axes, ticks: Sequence[int]) -> None:
     ax.set_xticks(ticks, [str(n) for n in ticks])
     ax.xaxis.set_minor_formatter(NullFormatter())
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    ax.yaxis.set_minor_formatter(NullFormatter())
+    ax.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1.2, 0.5)))
     ax.grid(color=_GRID, linewidth=0.6)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)

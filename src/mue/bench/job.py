@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +21,7 @@ from mue.bench.answering import (
     PRESETS,
     SIDE,
     SIDES,
+    Answers,
     measure_answers,
     measure_sides,
 )
@@ -29,6 +30,7 @@ from mue.bench.measure import Patience, Watch, measure_limits
 from mue.bench.setups import naive, ours, precision, unrolled, words
 from mue.bench.training import (
     Course,
+    Steps,
     course_config,
     course_source,
     courses,
@@ -124,26 +126,28 @@ def bench(
     what = plan(where, quick=quick) if what is None else what
     configs = [course_config(course, where, seed) for course in what.courses]
     kinds = {torch.float32, *(precision(ours(config)) for config in configs)}
-    limits = {
-        kind: measure_limits(where, kind, megabytes=what.copy, side=what.product)
-        for kind in sorted(kinds, key=str)
-    }
+    before = _limits(where, kinds, what)
     common: dict[str, Any] = {"seed": seed, "watch": watch}
+    steps: list[Steps] = []
+    answers: list[Answers] = []
+    sides: list[Answers] = []
+    if only != "answering":
+        steps = measure_training(where, what.courses, what.patience, **common)
+    if only != "training":
+        some = where, what.presets
+        answers = measure_answers(*some, what.ks, what.patience, side=what.side, **common)
+        sides = measure_sides(*some, what.sides, what.patience, k=what.at, **common)
+    after = _limits(where, kinds, what)
+    limits = {kind: before[kind].best(after[kind]) for kind in before}
     content = about(where, limits, seed) | {"command": command(only, quick)}
     files = [target / BENCH]
-    if only != "answering":
-        steps = measure_training(where, what.courses, what.patience, limits, **common)
+    if steps:
         content["setups"] = {way.__name__: words(way(configs[0])) for way in (naive, ours)}
-        content["training"] = [found.summary() for found in steps]
-    if only != "training":
-        answers = measure_answers(
-            where, what.presets, what.ks, what.patience, limits, side=what.side, **common
-        )
-        sides = measure_sides(
-            where, what.presets, what.sides, what.patience, limits, k=what.at, **common
-        )
-        content["answering"] = [found.summary() for found in answers]
-        content["sides"] = [found.summary() for found in sides]
+        content["training"] = [found.summary(limits) for found in steps]
+    if answers:
+        single = limits[torch.float32]
+        content["answering"] = [found.summary(single) for found in answers]
+        content["sides"] = [found.summary(single) for found in sides]
         content["growth"] = growth(content["answering"], content["sides"])
         files += _draw(content, target)
     write_atomic(target / BENCH, (json.dumps(content, indent=2) + "\n").encode())
@@ -151,13 +155,23 @@ def bench(
     if profiled:
         for course in what.courses:
             profiles[course.preset] = _profile(course, where, limits, what.steps, target, seed)
-            files.append(target / f"{course.preset}-{profile.TRACE}")
+            files += sorted(target.glob(f"{course.preset}-*{profile.TRACE}"))
         rows = {name: _rows(found) for name, found in profiles.items()}
         files.append(target / PROFILE)
         whole = content | {"profile": rows}
         kept = {k: v for k, v in whole.items() if k not in ("training", "answering", "sides")}
         write_atomic(target / PROFILE, (json.dumps(kept, indent=2) + "\n").encode())
     return Bench(content, profiles, files)
+
+
+def _limits(
+    device: torch.device, kinds: Iterable[torch.dtype], what: Plan
+) -> dict[torch.dtype, Limits]:
+    """What the device can do now. Taken before and after the rest: others may be busy meanwhile."""
+    return {
+        kind: measure_limits(device, kind, megabytes=what.copy, side=what.product)
+        for kind in sorted(kinds, key=str)
+    }
 
 
 def about(device: torch.device, limits: Mapping[torch.dtype, Limits], seed: int) -> dict[str, Any]:
@@ -239,7 +253,7 @@ def _profile(
     config = course_config(course, device, seed)
     source = course_source(course, config, device)
     kind = precision(ours(config))
-    trace = target / f"{course.preset}-{profile.TRACE}"
+    trace = target / f"{course.preset}-step-{profile.TRACE}"
     profile.record(stepper(ours(config), source, device), device, trace, steps)
     found = profile.read(trace, limits[kind], steps, kind.itemsize)
     if device.type != "cuda":
