@@ -85,7 +85,7 @@ def plan(device: torch.device, *, quick: bool = False) -> Plan:
         return Plan(some, small, (1, 4, 16), sides=(64, 128), at=4, patience=patience, steps=2)
     if fast:
         return Plan(some, patience=Patience(warmup=10, repeats=15))
-    return Plan(some, patience=Patience(warmup=2, repeats=7, least=0.1, most=12.0), steps=2)
+    return Plan(some, patience=Patience(warmup=2, repeats=7, least=0.1, most=8.0), steps=2)
 
 
 @dataclass(frozen=True, slots=True)

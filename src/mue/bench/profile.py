@@ -61,7 +61,7 @@ class Profile:
     """The costs of a step, the highest first: by operator and, on an accelerator, by kernel."""
 
     operators: list[Cost]
-    kernels: list[Cost] = field(default_factory=list)
+    kernels: list[Cost] = field(default_factory=list[Cost])
 
 
 def record(job: Job, device: torch.device, path: Path, steps: int, *, warmup: int = 3) -> None:
@@ -94,7 +94,9 @@ def read(path: Path, limits: Limits, steps: int, width: int = 4) -> Profile:
     for kernel in kernels:
         spent[kernel["args"].get("External id", -1)] += kernel["dur"]
     timed = [(c, spent[i]) for c in calls if (i := c["args"].get("External id", -2)) in spent]
-    named = [({"name": k["name"], "args": {}}, float(k["dur"])) for k in kernels]
+    named: list[tuple[dict[str, Any], float]] = [
+        ({"name": k["name"], "args": {}}, float(k["dur"])) for k in kernels
+    ]
     return Profile(_costs(timed, limits, steps, width), _costs(named, limits, steps, width))
 
 
