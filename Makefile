@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check format results results-lidc clean
+.PHONY: demo test check format results results-lidc results-performance clean
 
 demo: .venv/installed
 	$(BIN)/mue demo
@@ -36,3 +36,8 @@ DATA ?= lidc
 RUNS ?= runs/lidc
 results-lidc: .venv/installed
 	$(BIN)/python benchmarks/lesions.py $(DATA) --runs $(RUNS)
+
+# BENCH are folders that `mue bench` wrote, one for each device.
+BENCH ?= runs/bench
+results-performance: .venv/installed
+	$(BIN)/python benchmarks/performance.py $(BENCH)

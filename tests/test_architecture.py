@@ -20,7 +20,7 @@ LAYERS = [
     {"compare"},
     {"figures", "pictures"},
     {"run"},
-    {"review"},
+    {"review", "bench"},
     {"cli"},
 ]
 LAYER = {name: i for i, names in enumerate(LAYERS) for name in names}

@@ -143,6 +143,13 @@ def compare(
     return rivals
 
 
+def names_of(models: Sequence[str | Path]) -> dict[str, str]:
+    """Each model by the last part of its path, or by the whole of it where two end alike."""
+    each = list(dict.fromkeys(map(str, models)))
+    short = [Path(model).name for model in each]
+    return dict(zip(short if len(set(short)) == len(each) else each, each, strict=True))
+
+
 def load_rivals(
     models: Sequence[str | Path],
     *,
@@ -151,13 +158,13 @@ def load_rivals(
     device: Device = "auto",
 ) -> dict[str, Predictor]:
     """The models by their names, or a clear word on why they cannot be compared."""
-    names = list(dict.fromkeys(map(str, models)))
+    names = names_of(models)
     if len(names) < 2:
         raise ValueError(f"a comparison needs at least two different models, got {len(names)}")
     for count in samples or (0,):
         if not 1 <= count <= MOST_SAMPLES:
             raise ValueError(f"`samples` must be numbers in 1..{MOST_SAMPLES}, got {list(samples)}")
-    found = {name: load(name, device=device) for name in names}
+    found = {name: load(model, device=device) for name, model in names.items()}
     (first, ours), *others = found.items()
     for name, other in others:
         for what, mine, theirs in (

@@ -38,6 +38,7 @@ from mue.compare import (
     best,
     latent_samples,
     load_rivals,
+    names_of,
     one_look,
     sample_curve,
 )
@@ -512,8 +513,12 @@ def compare(
     content: dict[str, Any] = {
         **about,
         "seed": seed,
-        "evaluated_with": {"version": __version__, "torch": torch.__version__},
-        "weights": {str(model): weights_digest(find(model)) for model in models},
+        "evaluated_with": {
+            "version": __version__,
+            "torch": torch.__version__,
+            "device": choose_device(device).type,
+        },
+        "weights": {name: weights_digest(find(m)) for name, m in names_of(models).items()},
         "rivals": [rival.summary() for rival in rivals],
         "best": ahead,
     }

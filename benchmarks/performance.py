@@ -1,0 +1,169 @@
+"""Write docs/performance.md from what `mue bench` measured.
+
+    make results-performance BENCH="runs/bench-cpu runs/bench-h200"
+
+Each folder holds a `bench.json`, and a `profile.json` where `--profile` was asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from results import ROOT, insert
+
+from mue import figures
+from mue.bench.draw import draw_answers, draw_sides
+from mue.bench.job import BENCH, PROFILE
+
+TOP = 12  # operators shown of a profile
+COUNTED = ("GB", "GFLOP", "floor, ms", "share")
+
+
+def timing(row: dict[str, Any], name: str) -> str:
+    """A time with its spread."""
+    found = row.get(name)
+    return f"{found['ms']:.2f} ± {found['spread']:.0%}" if found else ""
+
+
+def counted(row: dict[str, Any]) -> list[str]:
+    """What was counted, and how near the floor the time is."""
+    return [
+        f"{row['bytes'] / 1e9:.3f}",
+        f"{row['operations'] / 1e9:.2f}",
+        f"{row['floor_ms']:.3f}",
+        f"{row['share']:.0%}",
+    ]
+
+
+def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
+    """A table whose first columns are words and whose others are numbers."""
+    lines = [columns, ["---"] * left + ["---:"] * (len(columns) - left), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def training(rows: list[dict[str, Any]]) -> str:
+    """Steps of training."""
+    columns = ["training", "batch", "naive, ms", "ours, ms", "ratio", "steps/s", *COUNTED]
+    return markdown(
+        columns,
+        (
+            [
+                f"`{r['preset']}`, {r['precision']}",
+                str(r["batch"]),
+                timing(r, "naive"),
+                timing(r, "ours"),
+                f"**{r['ratio']:.2f}**",
+                f"{1e3 / r['ours']['ms']:.1f}",
+                *counted(r),
+            ]
+            for r in rows
+        ),
+    )
+
+
+def answering(rows: list[dict[str, Any]]) -> str:
+    """Answers to one image."""
+    columns = ["answers", "k", "naive, ms", "ours, ms", "ratio", "one by one, our layout, ms"]
+    return markdown(
+        [*columns, "of U-Net", *COUNTED],
+        (
+            [
+                f"`{r['preset']}`, {r['side']}²",
+                str(r["k"]),
+                timing(r, "naive"),
+                timing(r, "ours"),
+                f"**{r['ratio']:.2f}**",
+                timing(r, "apart"),
+                f"{r['of_unet']:.2f}",
+                *counted(r),
+            ]
+            for r in rows
+        ),
+    )
+
+
+def sides(rows: list[dict[str, Any]], growth: dict[str, dict[str, float]]) -> str:
+    """Costs over pixels, and the powers with which costs grow."""
+    every = sorted({r["side"] for r in rows})
+    lines: list[list[str]] = []
+    for name in dict.fromkeys(r["preset"] for r in rows):
+        some = {r["side"]: r for r in rows if r["preset"] == name}
+        cells = [f"{some[s]['ours']['ms']:.2f}" if s in some else "" for s in every]
+        powers = [
+            f"{growth[of][name]:.2f}" if name in growth[of] else "" for of in ("pixels", "answers")
+        ]
+        k = next(iter(some.values()))["k"]
+        lines.append([f"`{name}`, {k} answers", *cells, *powers])
+    grow = ["power of pixels", "power of k, up to 16"]
+    return markdown(["ours, ms", *(f"{side}²" for side in every), *grow], lines)
+
+
+def profile(name: str, found: dict[str, Any]) -> list[str]:
+    """The slowest operators and kernels of a step."""
+    parts: list[str] = []
+    for kind in ("operators", "kernels"):
+        if rows := found[kind]:
+            lines = (
+                [
+                    f"`{r['name'][:80]}`",
+                    r["shapes"],
+                    f"{r['calls']:g}",
+                    f"{r['ms']:.3f}",
+                    "" if r["bytes"] is None else f"{r['bytes'] / 1e6:.1f}",
+                    f"{r['operations'] / 1e9:.2f}" if r["operations"] else "",
+                    "" if r["share"] is None else f"{r['share']:.0%}",
+                ]
+                for r in rows[:TOP]
+            )
+            columns = [kind, "inputs", "calls", "ms", "MB", "GFLOP", "share of the limit"]
+            parts += [f"The slowest {kind} of a step of `{name}`:", markdown(columns, lines, 2)]
+    return parts
+
+
+def section(folder: Path, target: Path) -> str:
+    """All that was measured on one device, with its figures."""
+    content = json.loads((folder / BENCH).read_text())
+    limits = content["limits"]
+    peaks = ", ".join(f"{v['peak'] / 1e12:.3g} TFLOP/s in {kind}" for kind, v in limits.items())
+    bandwidth = max(v["bandwidth"] for v in limits.values())
+    made = f"seed {content['seed']}, version {content['version']}, commit {content['commit']}"
+    where = f"torch {content['torch']}, threads {content['threads']}"
+    parts = [
+        f"## {content['name']}",
+        f"    {content['command']} --device {content['device']} --seed {content['seed']}",
+        f"Measured with {made}, {where}. Limits: {bandwidth / 1e9:.4g} GB/s, {peaks}.",
+    ]
+    if "training" in content:
+        ways = "; ".join(f"{name}: {words}" for name, words in content["setups"].items())
+        parts += [training(content["training"]), f"How it computes: {ways}."]
+    if "answering" in content:
+        parts += [answering(content["answering"]), sides(content["sides"], content["growth"])]
+        for name, drawing in (
+            ("answers", draw_answers(content["answering"], content["name"])),
+            ("pixels", draw_sides(content["sides"], content["name"])),
+        ):
+            path = figures.save(drawing, target / f"{content['device']}-{name}.png")
+            parts.append(f"![Cost over {name}](figures/performance/{path.name})")
+    if (folder / PROFILE).is_file():
+        found = json.loads((folder / PROFILE).read_text())["profile"]
+        parts += [part for name, rows in found.items() for part in profile(name, rows)]
+    return "\n\n".join(parts)
+
+
+def main() -> None:
+    """Read, draw, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folders", type=Path, nargs="+", metavar="DIR")
+    options = parser.parse_args()
+    target = ROOT / "docs" / "figures" / "performance"
+    page = "\n\n".join(section(folder, target) for folder in options.folders)
+    insert(ROOT / "docs" / "performance.md", page, "performance")
+    print(page)
+
+
+if __name__ == "__main__":
+    main()

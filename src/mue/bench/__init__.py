@@ -1,0 +1,1 @@
+"""How fast, beside how fast it could be: `mue bench`."""

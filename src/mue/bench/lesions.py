@@ -1,0 +1,29 @@
+"""Slices without any patient: noise of the size of LIDC-IDRI, for measuring times alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from mue.config import DataConfig
+from mue.data.prepared import Prepared, Row, split_of
+from mue.data.slices import Slices
+
+
+def noise(
+    config: DataConfig, side: int, device: torch.device, *, slices: int = 256, seed: int = 0
+) -> Slices:
+    """Random grey values and masks that are drawn, augmented and answered as slices are."""
+    random = np.random.default_rng(seed)
+    names = (f"noise-{i}" for i in range(100))
+    patient = next(name for name in names if split_of(name) == "train")
+    rows = tuple(Row(patient, "1", str(i), None, "noise") for i in range(slices))
+    images = random.integers(256, size=(slices, side, side), dtype=np.uint8)
+    packed = (slices, 4, -(-side * side // 8))
+    masks = random.integers(256, size=packed, dtype=np.uint8)
+    made = Prepared(Path("noise"), {}, rows, images, masks, "")
+    return Slices(
+        made, "train", seed=seed, raters=config.answers, views=config.views, device=device
+    )

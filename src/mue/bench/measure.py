@@ -1,0 +1,144 @@
+"""Times, taken so that what drifts cancels."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from mue.bench.count import Limits
+
+Job = Callable[[], object]
+Watch = Callable[[str, int, int], None]
+"""Is told what is measured, how much of it is done, and of how much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How long something took, again and again.
+
+    Attributes:
+        seconds: One call, in each repeat.
+    """
+
+    seconds: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse a time that was never taken."""
+        if not self.seconds:
+            raise ValueError("`seconds` must hold at least one time, got none")
+
+    @property
+    def median(self) -> float:
+        """The time that is reported."""
+        return statistics.median(self.seconds)
+
+    @property
+    def spread(self) -> float:
+        """Half the distance between the quartiles, as a share of the median."""
+        if len(self.seconds) < 2:
+            return 0.0
+        low, _, high = statistics.quantiles(self.seconds, n=4, method="inclusive")
+        return (high - low) / 2 / self.median
+
+    def summary(self) -> dict[str, Any]:
+        """As `bench.json` keeps it."""
+        return {"ms": 1e3 * self.median, "spread": self.spread, "repeats": len(self.seconds)}
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How much time a measurement may take.
+
+    Attributes:
+        warmup: Calls before the first that counts: compilers and searches for algorithms end there.
+        repeats: Times that are taken of each job.
+        least: Seconds of one repeat; short jobs are called more than once.
+        most: Seconds of all repeats; slow jobs are repeated less often, but three times.
+    """
+
+    warmup: int = 3
+    repeats: int = 7
+    least: float = 0.2
+    most: float = 60.0
+
+    def __post_init__(self) -> None:
+        """Refuse to measure nothing."""
+        for name in ("warmup", "repeats"):
+            if (value := getattr(self, name)) < 1:
+                raise ValueError(f"`{name}` must be at least 1, got {value}")
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has done all it was told."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def interleave(
+    jobs: Mapping[str, Job],
+    device: torch.device,
+    patience: Patience,
+    watch: Callable[[int, int], None] | None = None,
+) -> dict[str, Timing]:
+    """Time several jobs in turn, a b c a b c: what slows the machine for a while slows them all."""
+    calls: dict[str, int] = {}
+    whole = 0.0
+    for name, job in jobs.items():
+        for _ in range(patience.warmup - 1):
+            job()
+        once = _seconds(job, 1, device)
+        calls[name] = max(1, min(1000, round(patience.least / max(once, 1e-6))))
+        whole += once * calls[name]
+    repeats = min(patience.repeats, max(3, int(patience.most / max(whole, 1e-6))))
+    taken: dict[str, list[float]] = {name: [] for name in jobs}
+    for i in range(repeats):
+        for name, job in jobs.items():
+            taken[name].append(_seconds(job, calls[name], device))
+        if watch is not None:
+            watch(i + 1, repeats)
+    return {name: Timing(tuple(seconds)) for name, seconds in taken.items()}
+
+
+def _seconds(job: Job, calls: int, device: torch.device) -> float:
+    synchronize(device)
+    start = perf_counter()
+    for _ in range(calls):
+        job()
+    synchronize(device)
+    return (perf_counter() - start) / calls
+
+
+def measure_limits(
+    device: torch.device, dtype: torch.dtype, *, megabytes: int | None = None, side: int = 0
+) -> Limits:
+    """What this device does at its best: a large copy, and a large product in that precision.
+
+    Float32 on an accelerator is measured as convolutions compute it there by default: products in
+    TF32. `megabytes` and `side` are of the copy and of the matrices.
+    """
+    fast = device.type == "cuda"
+    megabytes = (2048 if fast else 256) if megabytes is None else megabytes
+    side = side or (8192 if fast else 2048)
+    source = torch.ones(megabytes << 18, device=device)
+    target = torch.empty_like(source)
+    a = torch.ones(side, side, device=device, dtype=dtype)
+    out = torch.empty_like(a)
+    before = torch.get_float32_matmul_precision()
+    if fast:
+        torch.set_float32_matmul_precision("high")
+    try:
+        jobs = {
+            "copy": lambda: target.copy_(source),
+            "product": lambda: torch.mm(a, a, out=out),
+        }
+        found = interleave(jobs, device, Patience(warmup=2, repeats=5, least=0.05))
+    finally:
+        torch.set_float32_matmul_precision(before)
+    moved = 2 * source.numel() * source.element_size()
+    copy, product = (min(found[name].seconds) for name in ("copy", "product"))
+    return Limits(bandwidth=moved / copy, peak=2 * side**3 / product)

@@ -1,0 +1,47 @@
+"""The two ways of computing that are compared: as it comes, and as fast as we can."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import replace
+
+import torch
+
+from mue.config import ComputeConfig, Config
+
+
+def naive(config: Config) -> Config:
+    """Float32, contiguous, one operator after the other: what torch does if told nothing."""
+    plain = ComputeConfig(
+        device=config.compute.device,
+        bfloat16="off",
+        channels_last=False,
+        kernels="off",
+        compile="off",
+        graph="off",
+    )
+    return replace(config, compute=plain)
+
+
+def ours(config: Config) -> Config:
+    """What `mue train` does by itself."""
+    return replace(config, compute=ComputeConfig(device=config.compute.device))
+
+
+def unrolled(config: Config) -> Config:
+    """Ours, launched operator by operator, so that a profile sees the shapes of each."""
+    fast = ours(config)
+    return replace(fast, compute=replace(fast.compute, kernels="off", compile="off", graph="off"))
+
+
+def precision(config: Config) -> torch.dtype:
+    """What convolutions and products are computed in."""
+    wish, device = config.compute.bfloat16, config.compute.device
+    half = wish == "on" or (wish == "auto" and device == "cuda")
+    return torch.bfloat16 if half else torch.float32
+
+
+def words(config: Config) -> str:
+    """How a configuration computes, for the foot of a table."""
+    values = dataclasses.asdict(config.compute)
+    return ", ".join(f"{name} {value}" for name, value in values.items() if name != "device")

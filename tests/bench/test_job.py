@@ -1,0 +1,86 @@
+import json
+
+import pytest
+from PIL import Image
+
+from mue.bench import job
+from mue.bench.job import Plan, bench, growth
+from mue.bench.measure import Patience
+from mue.bench.training import Course
+
+TINY = Plan(
+    courses=[Course("toy-vq", 2)],
+    presets=["toy"],
+    ks=(1, 2),
+    side=16,
+    sides=(8, 16),
+    at=2,
+    patience=Patience(warmup=1, repeats=2, least=0.0),
+    steps=1,
+    copy=1,
+    product=16,
+)
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bench")
+    return folder, bench(folder, device="cpu", profiled=True, seed=3, what=TINY)
+
+
+def test_what_was_measured_is_written_with_all_it_depends_on(measured):
+    folder, found = measured
+    content = json.loads((folder / "bench.json").read_text())
+    assert content == found.content
+    assert content.keys() >= {
+        *("version", "commit", "torch", "device", "name", "threads", "seed", "command", "limits"),
+        *("setups", "training", "answering", "sides", "growth"),
+    }
+    assert (content["device"], content["seed"]) == ("cpu", 3)
+    assert content["limits"]["float32"].keys() == {"bandwidth", "peak"}
+    counted = {"preset", "ours", "ratio", "bytes", "operations", "floor_ms", "share"}
+    for part in ("training", "answering", "sides"):
+        assert content[part]
+        for row in content[part]:
+            assert row.keys() >= counted
+            assert row["ours"].keys() == {"ms", "spread", "repeats"}
+
+
+def test_costs_are_drawn(measured):
+    folder, _ = measured
+    for name in ("answers.png", "pixels.png"):
+        with Image.open(folder / name) as file:
+            assert min(file.size) > 300
+
+
+def test_a_profile_leaves_a_trace_and_a_table(measured):
+    folder, found = measured
+    assert json.loads((folder / "toy-vq-step-trace.json").read_text())["traceEvents"]
+    rows = json.loads((folder / "profile.json").read_text())["profile"]["toy-vq"]
+    assert rows["operators"][0]["ms"] >= rows["operators"][-1]["ms"]
+    assert any("convolution" in row["name"] and row["share"] for row in rows["operators"])
+    assert found.profiles["toy-vq"].operators
+    assert all(path.is_file() for path in found.files)
+
+
+@pytest.mark.parametrize(("only", "other"), [("training", "answering"), ("answering", "training")])
+def test_one_part_can_be_left_out(tmp_path, only, other):
+    found = bench(tmp_path, device="cpu", only=only, what=TINY)
+    assert only in found.content
+    assert other not in found.content
+    assert f"--only {only}" in found.content["command"]
+
+
+def test_growth_is_the_power_of_the_cost():
+    def row(ms: float, **size: int) -> dict:
+        return {"preset": "a", "ours": {"ms": ms}, **size}
+
+    answers = [row(1.0, k=1), row(2.0, k=4), row(4.0, k=16), row(1000.0, k=64)]
+    sides = [row(3.0, side=8), row(12.0, side=16)]
+    found = growth(answers, sides)
+    assert found == {"answers": {"a": pytest.approx(0.5)}, "pixels": {"a": pytest.approx(1.0)}}
+
+
+def test_the_same_command_can_be_typed_again():
+    assert job.command(None, False) == "mue bench"
+    assert job.command("training", True) == "mue bench --only training --quick"
