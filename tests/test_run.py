@@ -124,6 +124,51 @@ def test_data_that_the_network_cannot_take_are_refused_before_anything_is_writte
     assert not (tmp_path / "run").exists()
 
 
+def test_what_this_machine_cannot_do_is_refused_before_anything_is_written(tiny, tmp_path):
+    config = tiny()
+    config = dataclasses.replace(config, compute=ComputeConfig(device="cpu", graph="on"))
+    with pytest.raises(
+        ValueError, match=r"compute.graph is on, and CUDA graphs need a CUDA device"
+    ):
+        run.train(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_how_it_is_computed_is_told_before_the_first_step(tiny, tmp_path):
+    told: list[str] = []
+    run.train(
+        tiny(steps=1), tmp_path / "run", tell=told.append, watch=lambda r: told.append(str(r.step))
+    )
+    assert told == ["computing on cpu: float32", "1"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: tried 9 bytes"),
+        MemoryError(),
+    ],
+)
+def test_memory_that_runs_out_is_said_with_the_remedy(tiny, tmp_path, monkeypatch, error):
+    def steps(*_):
+        raise error
+
+    monkeypatch.setattr(run, "fit", steps)
+    words = r"memory ran out: a step of 8 inputs .*; take --compute.accumulate 2 .*--train.batch"
+    with pytest.raises(RunError, match=words):
+        run.train(tiny(), tmp_path / "run")
+
+
+def test_another_error_in_a_step_stays_what_it_is(tiny, tmp_path, monkeypatch):
+    def steps(*_):
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    monkeypatch.setattr(run, "fit", steps)
+    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+        run.train(tiny(), tmp_path / "run")
+
+
 # --- resuming -------------------------------------------------------------------------------------
 
 

@@ -84,12 +84,20 @@ def train(arguments: list[str]) -> None:
                 f"commitment {record.commitment:.3f}  codes {record.codes}",
             )
 
-        folder = run.train(config, out, data=data, resume=resume, watch=watch)
+        folder = run.train(
+            config, out, data=data, resume=resume, watch=watch, tell=None if quiet else _note
+        )
     if not quiet:
         _say("trained", folder)
         _say("figure", folder / "figures" / "history.png")
         then = f"mue evaluate {folder}" + (f" --data {data} --split val" if data else "")
-        _out.print(f"in {time.monotonic() - began:.0f} s; next: {then}", soft_wrap=True)
+        memory = max((r.memory for r in run.read_log(folder)), default=0)
+        took = f"in {time.monotonic() - began:.0f} s, {memory:,} MiB at the most"
+        _out.print(f"{took}; next: {then}", soft_wrap=True)
+
+
+def _note(line: str) -> None:
+    _err.print(line, soft_wrap=True, highlight=False)
 
 
 def _parse_train(arguments: list[str]) -> tuple[Path, Path | None, bool, Config]:

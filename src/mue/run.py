@@ -51,6 +51,7 @@ from mue.evaluate import Evaluation, evaluate
 from mue.files import UNFINISHED, write_atomic
 from mue.meeting import meet
 from mue.models.probunet import ProbUNet
+from mue.plan import plan
 from mue.predict import Device, Predictor, choose_device, find, load, read_image
 from mue.train import NonFiniteError, Record, Training, batch_share, fit, measure
 from mue.types import Hypotheses
@@ -73,13 +74,14 @@ def train(
     data: str | Path | None = None,
     resume: bool = False,
     watch: Callable[[Record], None] | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> Path:
     """Train a model into a run folder, and draw how it went.
 
     `data` is a folder of prepared slices, where the configuration learns from slices.
     With `resume`, a run that was stopped goes on from its last checkpoint; on a CPU it ends with
     the weights it would have had without the stop, to the bit. `watch` is told each record of the
-    log. Returns the folder.
+    log, `tell` in words how it is computed, before the first step. Returns the folder.
 
     Raises:
         RunError: The folder is not empty, or holds a run of another configuration.
@@ -110,6 +112,7 @@ def train(
         meeting.start_(device)
         with meeting.together():
             batch_share(config)  # refuses a batch that the processes cannot share
+            how = plan(config, device)
             occupied = _check(folder, config, digest, resume=resume)
         with meeting.together():
             if meeting.rank == 0:
@@ -118,9 +121,12 @@ def train(
             if resume and (folder / STATE).exists():
                 load_state_(folder, training)
             past = _trim_log(folder, training.step)
+        if tell is not None:
+            for line in (f"computing on {device.type}: {how}", *how.notes):
+                tell(line)
         where = f"{folder} must be on a file system that all processes share"
         meeting.require_alike({"step": training.step}, where)
-        with distributed.company():
+        with distributed.company(), _enough_memory(config):
             _loop(training, source, folder, past, watch)
     finally:
         distributed.stop_()
@@ -204,6 +210,23 @@ def _loop(
             if stop and not last:
                 distributed.wait()  # for the one that saves: `torchrun` ends all when one has left
                 raise Interrupted(f"stopped at step {step.number}, saved in {folder}")
+
+
+@contextlib.contextmanager
+def _enough_memory(config: Config) -> Generator[None]:
+    """Say in a sentence that memory ran out, and what to do."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:  # on a CPU torch raises a plain RuntimeError
+        known = isinstance(error, (MemoryError, torch.OutOfMemoryError))
+        if not known and "memory" not in str(error):
+            raise
+        parts = 2 * config.compute.accumulate
+        raise RunError(
+            f"memory ran out: a step of {config.train.batch} inputs in {config.compute.accumulate} "
+            f"part(s) is too large for it; take --compute.accumulate {parts} (the same gradient in "
+            "less memory), --compute.recompute, or a smaller --train.batch"
+        ) from error
 
 
 def _last_good(folder: Path) -> str:

@@ -29,6 +29,35 @@ def test_codes_decoded_together_are_decoded_as_if_alone(level, join):
 
 
 @EVERYWHERE
+@EITHER
+@pytest.mark.parametrize("cached", [1, 1 << 9, 1 << 20])
+@pytest.mark.parametrize("size", [(8, 8), (5, 7)])
+def test_without_gradients_a_few_codes_at_a_time_are_the_same(
+    level, join, cached, size, monkeypatch
+):
+    monkeypatch.setattr("mue.nn.unet._CACHED", cached)
+    encoder, decoder = unet(level, join)
+    features, codes = encoder(torch.randn(2, 1, *size)), torch.randn(2, 5, WIDTH)
+    together = decoder(features, codes)
+    with torch.no_grad():
+        torch.testing.assert_close(decoder(features, codes), together)
+
+
+def test_without_gradients_the_features_beside_a_stage_are_read_once(monkeypatch):
+    encoder, decoder = unet(level=1)
+    features = encoder(torch.randn(2, 1, 8, 8))
+    seen: list[int] = []
+    inner = torch.nn.functional.conv2d
+    monkeypatch.setattr(
+        "mue.nn.blocks.F.conv2d", lambda x, *a, **k: (seen.append(len(x)), inner(x, *a, **k))[1]
+    )
+    with torch.no_grad():
+        decoder(features, torch.randn(2, 5, WIDTH))
+    assert seen[:4] == [2, 2, 2, 2]  # two stages, a convolution and a shortcut each
+    assert set(seen[4:]) == {5}
+
+
+@EVERYWHERE
 def test_inputs_decoded_together_are_decoded_as_if_alone(level):
     encoder, decoder = unet(level)
     x, codes = torch.randn(3, 1, 8, 8), torch.randn(3, 2, WIDTH)

@@ -1,5 +1,8 @@
 """Residual blocks and the resampling between them."""
 
+from __future__ import annotations
+
+from dataclasses import dataclass
 from typing import Literal, cast
 
 import torch
@@ -16,6 +19,19 @@ def normalization(kind: Norm, channels: int) -> nn.Module:
     if kind == "none":
         return nn.Identity()
     return nn.GroupNorm(channels // 8 if channels % 8 == 0 else 1, channels)
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """What the two linear maps of a residual block make of some channels of an input.
+
+    Attributes:
+        first: The first convolution, with its bias.
+        shortcut: The shortcut, with its bias.
+    """
+
+    first: Float[Tensor, "b c h w"]
+    shortcut: Float[Tensor, "b c2 h w"]
 
 
 class ResidualBlock(nn.Module):
@@ -63,6 +79,31 @@ class ResidualBlock(nn.Module):
 
     def _plain(self, x: Tensor) -> Tensor:
         return self.out(self.body(x) + self.shortcut(x))
+
+    def split(self, skip: Float[Tensor, "b c h w"]) -> Split | None:
+        """What becomes of the last channels of an input, for inputs that have them in common.
+
+        The first convolution and the shortcut are linear, so what they make of some channels can
+        be computed once and added. None where the shortcut is no convolution.
+        """
+        first, own = cast("nn.Conv2d", self.body[0]), self.shortcut
+        if not isinstance(own, nn.Conv2d):
+            return None
+        c = skip.shape[1]
+        return Split(
+            F.conv2d(skip, first.weight[:, -c:], first.bias, padding=1),
+            F.conv2d(skip, own.weight[:, -c:], own.bias),
+        )
+
+    def join(self, x: Float[Tensor, "k c h w"], rest: Split) -> Float[Tensor, "k c2 h w"]:
+        """The block's output for inputs whose last channels `rest` stands for. No gradients."""
+        first, own = cast("nn.Conv2d", self.body[0]), cast("nn.Conv2d", self.shortcut)
+        c = x.shape[1]
+        h = F.conv2d(x, first.weight[:, :c], None, padding=1).add_(rest.first)
+        for part in list(self.body)[1:]:
+            h = h.relu_() if isinstance(part, nn.ReLU) else part(h)
+        h = h.add_(F.conv2d(x, own.weight[:, :c])).add_(rest.shortcut)
+        return h if self.linear else h.relu_()
 
     def _fused(self, x: Tensor) -> Tensor:
         from mue.nn.fused import residual  # Triton is not everywhere

@@ -10,10 +10,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mue.nn.backbone import Features
-from mue.nn.blocks import Norm, ResidualBlock, double, halve, pad_to_multiple
+from mue.nn.blocks import Norm, ResidualBlock, Split, double, halve, pad_to_multiple
 
 INNERMOST = 2
 """Blocks at the bottom, of the encoder and of the decoder, that dropout follows."""
+_CACHED = 1 << 20  # numbers of the finest feature map that a processor keeps at hand
 
 
 class UNetEncoder(nn.Module):
@@ -166,6 +167,8 @@ class UNetDecoder(nn.Module):
     ) -> Float[Tensor, "b k c h w"]:
         """Logits of the answer to each code, of the size the encoder was given."""
         b, k = codes.shape[:2]
+        if k > 1 and self.level <= len(self.stages) and not torch.is_grad_enabled():
+            return self._each(features, codes)
         h = features.levels[-1]
         for i, (stage, skip) in enumerate(
             zip(self.stages, reversed(features.levels), strict=True), start=1
@@ -179,6 +182,52 @@ class UNetDecoder(nn.Module):
         if self.level > len(self.stages):
             return self._read_out(h[..., :height, :width], codes)
         return h.unflatten(0, (b, k))[..., :height, :width]
+
+    def _each(
+        self, features: Features, codes: Float[Tensor, "b k d"]
+    ) -> Float[Tensor, "b k c h w"]:
+        """The same, a few codes at a time, with all that they share computed once.
+
+        They share the stages before the code enters, and of the later ones what the first
+        convolution makes of the encoder's features. A few, so that their feature maps stay in the
+        cache of a processor; an accelerator takes all of them.
+        """
+        before = features.levels[-1]
+        skips = list(reversed(features.levels))
+        for i in range(1, self.level):
+            before = self._stage(i, before, skips)
+        blocks = [cast("ResidualBlock", stage) for stage in self.stages]
+        rests = [None] + [b.split(s) for b, s in zip(blocks[1:], skips[1:], strict=True)]
+        finest = skips[-1][0].numel()
+        some = codes.shape[1] if before.is_cuda else max(1, _CACHED // finest)
+        found: list[Tensor] = []
+        for row in range(len(codes)):
+            rows = slice(row, row + 1)
+            here, seen = before[rows], [s[rows] for s in skips]
+            for part in codes[rows].split(some, dim=1):
+                h = here
+                for i in range(self.level, len(blocks) + 1):
+                    rest = rests[i - 1]
+                    if i == self.level:
+                        h = blocks[i - 1](self.join(self._entering(i, h, seen), part))
+                    elif rest is None:
+                        h = self._stage(i, h, seen)
+                    else:
+                        h = blocks[i - 1].join(
+                            double(h), Split(rest.first[rows], rest.shortcut[rows])
+                        )
+                found.append(h)
+        height, width = features.size
+        return torch.cat(found).unflatten(0, codes.shape[:2])[..., :height, :width]
+
+    def _entering(self, i: int, h: Tensor, skips: Sequence[Tensor]) -> Tensor:
+        """What stage i is given: below it, and beside it."""
+        if i == 1:
+            return h
+        return torch.cat([double(h), repeat(skips[i - 1], len(h) // len(skips[0]))], dim=1)
+
+    def _stage(self, i: int, h: Tensor, skips: Sequence[Tensor]) -> Tensor:
+        return self.stages[i - 1](self._entering(i, h, skips))
 
     def _read_out(
         self, h: Float[Tensor, "b c h w"], codes: Float[Tensor, "b k d"]
