@@ -6,7 +6,8 @@ import pytest
 import torch
 from PIL import Image
 
-from mue.config import ModelConfig, ObjectiveConfig
+from mue.config import DataConfig, ModelConfig, ObjectiveConfig
+from mue.data.build import build_source
 from mue.models.build import build_modal
 from mue.models.modal import Modal
 from mue.models.probunet import ProbUNet
@@ -390,3 +391,22 @@ def test_densities_are_refused_where_there_are_none(rivals):
         predictor.densities(torch.rand(8, 8), 0)
     with pytest.raises(ValueError, match="`image` must be finite"):
         predictor.densities(torch.full((8, 8), float("nan")), 2)
+
+
+# --- precision ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", ["guess", "guess-exact", "guess-probunet"])
+def test_half_precision_gives_nearly_the_same_answers_in_float32(model):
+    x = (
+        build_source(DataConfig(), "test", seed=0, device=torch.device("cpu"))
+        .case(torch.arange(2))
+        .x
+    )
+    whole, half = (load(model, device="cpu", half=h).propose(x, 4) for h in (False, True))
+    assert half.y.dtype == half.prob.dtype == torch.float32
+    torch.testing.assert_close(half.prob, whole.prob, atol=0.02, rtol=0)
+    near = half.code == whole.code
+    assert near.float().mean() > 0.5  # codes of equal probability may change places
+    assert (half.y - whole.y)[near].abs().mean() < 0.01
+    assert not load(model, device="cpu").half

@@ -61,10 +61,15 @@ def find(model: str | Path) -> Path:
     return folder
 
 
-def load(model: str | Path, *, device: Device = "auto") -> Predictor:
-    """A bundled model by its name, or the model in a run folder, ready to answer."""
-    folder = find(model)
-    return Predictor(load_network(folder, choose_device(device)), load_config(folder))
+def load(model: str | Path, *, device: Device = "auto", half: bool | None = None) -> Predictor:
+    """A bundled model by its name, or the model in a run folder, ready to answer.
+
+    `half` says whether convolutions and products are computed in half precision: by default on a
+    GPU. Probabilities and answers come out in float32 either way.
+    """
+    folder, where = find(model), choose_device(device)
+    half = where.type == "cuda" if half is None else half
+    return Predictor(load_network(folder, where), load_config(folder), half=half)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +89,12 @@ class Densities:
 class Predictor:
     """A trained network and the configuration it was trained with. It keeps no state of calls."""
 
-    def __init__(self, network: Modal | ProbUNet | Heads, config: Config) -> None:
+    def __init__(
+        self, network: Modal | ProbUNet | Heads, config: Config, *, half: bool = False
+    ) -> None:
         self.network = network
         self.config = config
+        self.half = half
 
     @property
     def device(self) -> torch.device:
@@ -132,8 +140,10 @@ class Predictor:
         k = self._count(k)
         if generator is None:
             generator = torch.Generator().manual_seed(0)
-        found = self.network.propose(self._batch(image), k, least=least, generator=generator)
-        return Hypotheses(self._pixels(found.logits), found.prob, found.code)
+        x = self._batch(image)
+        with self._precision():
+            found = self.network.propose(x, k, least=least, generator=generator)
+        return Hypotheses(self._pixels(found.logits.float()), found.prob.float(), found.code)
 
     @torch.inference_mode()
     def densities(
@@ -154,8 +164,18 @@ class Predictor:
             )
         if generator is None:
             generator = torch.Generator().manual_seed(0)
-        found = self.network.sample(self._batch(image), self._count(k), generator)
-        return Densities(self._pixels(found.logits), found.log_density - found.peak[:, None])
+        x = self._batch(image)
+        with self._precision():
+            found = self.network.sample(x, self._count(k), generator)
+        return Densities(
+            self._pixels(found.logits.float()), found.log_density - found.peak[:, None]
+        )
+
+    def _precision(self) -> torch.autocast:
+        """Half precision where it is asked for: with 11 bits on a GPU, with 8 on a CPU."""
+        kind = self.device.type
+        dtype = torch.float16 if kind == "cuda" else torch.bfloat16
+        return torch.autocast(kind, dtype=dtype, enabled=self.half)
 
     def _count(self, k: int | None) -> int:
         """How many answers are asked for, or a clear word on why there are not so many."""

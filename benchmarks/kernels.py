@@ -1,0 +1,176 @@
+"""The convolution kernels against the library's, for the shapes of our networks, on a GPU.
+
+    python benchmarks/kernels.py [--tiles]
+
+Prints for each shape the microseconds of a 3x3 convolution with bias and ReLU (forward), of the
+gradient of its input with the mask (input) and of its weight and bias (weight): by cuDNN, by
+`mue.nn.kernels`, and the least that the memory allows. With `--tiles`, every way to cut them is
+timed, and the fastest three are shown: what `conv_tiles` and `grad_tiles` should choose.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import torch
+import torch.nn.functional as F
+
+SHAPES = {
+    "guess 1-16": (256, 28, 112, 1, 16),
+    "guess 16-16": (256, 28, 112, 16, 16),
+    "guess 32-16": (256, 28, 112, 32, 16),
+    "guess 16-1": (256, 28, 112, 16, 1),
+    "guess 32-32": (256, 14, 56, 32, 32),
+    "guess 64-64": (256, 7, 28, 64, 64),
+    "guess 128-128": (256, 4, 14, 128, 128),
+    "lidc 32-32": (64, 128, 128, 32, 32),
+    "lidc 64-32": (64, 128, 128, 64, 32),
+    "lidc 64-64": (64, 64, 64, 64, 64),
+    "lidc 128-128": (64, 32, 32, 128, 128),
+    "lidc 192-192": (64, 16, 16, 192, 192),
+    "lidc 512-512": (64, 4, 4, 512, 512),
+}
+"""Inputs, height, width, channels in and out."""
+CONV = [
+    {"BM": bm, "num_warps": warps, "num_stages": stages}
+    for bm, warps, stages in itertools.product((64, 128, 256), (2, 4, 8), (2, 3))
+    if bm // 64 <= warps <= bm // 16
+]
+GRAD = [
+    {"BM": bm, "num_warps": warps, "num_stages": stages, "parts": parts}
+    for bm, warps, stages, parts in itertools.product((64, 128), (1, 2, 4), (2, 3), (1, 2, 4))
+]
+"""`parts` as a multiple of what `grad_tiles` chooses for one warp in four."""
+
+
+def microseconds(work: Callable[[], object], times: int = 10) -> float:
+    """How long some work takes, recorded as a graph so that no launch is waited for."""
+    for _ in range(3):
+        work()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(times):
+            work()
+    graph.replay()
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    graph.replay()
+    end.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end) / times * 1e3
+
+
+def bandwidth() -> float:
+    """Bytes a second of a large copy, read and written."""
+    a = torch.empty(1 << 28, dtype=torch.uint8, device="cuda")
+    b = torch.empty_like(a)
+    return 2 * a.numel() / microseconds(lambda: b.copy_(a)) * 1e6
+
+
+def jobs(shape: str) -> dict[str, tuple[Callable[[], object], Callable[[], object]]]:
+    """The three kinds of work at a shape, each by the library and by us."""
+    from mue.nn.kernels import convolution, gradients
+
+    b, h, w, c, n = SHAPES[shape]
+    torch.manual_seed(0)
+    x, g = (torch.randn(b, h, w, i, device="cuda", dtype=torch.bfloat16) for i in (c, n))
+    weight, bias = torch.randn(n, 3, 3, c, device="cuda"), torch.randn(n, device="cuda")
+    x_, g_ = x.permute(0, 3, 1, 2), g.permute(0, 3, 1, 2)
+    weight_ = weight.permute(0, 3, 1, 2).bfloat16().contiguous(memory_format=torch.channels_last)
+    bias_ = bias.bfloat16()
+
+    def back(which: list[bool]) -> tuple[torch.Tensor, ...]:
+        return torch.ops.aten.convolution_backward(
+            g_, x_, weight_, [n], [1, 1], [1, 1], [1, 1], False, [0, 0], 1, which
+        )
+
+    return {
+        "forward": (
+            lambda: F.conv2d(x_, weight_, bias_, padding=1).relu_(),
+            lambda: convolution(x, weight, bias=bias, relu=True),
+        ),
+        "input": (
+            lambda: torch.where(x_ > 0, back([True, False, False])[0], 0),
+            lambda: convolution(g, weight, turned=True, mask=x),
+        ),
+        "weight": (lambda: back([False, True, True]), lambda: gradients(x, g)),
+    }
+
+
+def every_tile(shape: str, *, timed: bool) -> dict[str, list[tuple[float, dict[str, int]]]]:
+    """Each kind of work cut in every way; untimed, they are only compiled."""
+    from mue.nn import kernels
+
+    found: dict[str, list[tuple[float, dict[str, int]]]] = {
+        "forward": [],
+        "input": [],
+        "weight": [],
+    }
+    conv, grad, work = kernels.conv_tiles, kernels.grad_tiles, jobs(shape)
+
+    def attempt(kind: str, tiles: dict[str, int]) -> None:
+        try:
+            if timed:
+                found[kind].append((microseconds(work[kind][1]), tiles))
+            else:
+                work[kind][1]()
+        except Exception as error:  # a tile that does not fit into a processor
+            if timed:
+                print(f"  {kind} {tiles}: {type(error).__name__}")
+
+    for tiles in CONV:
+        kernels.conv_tiles = lambda m, c, n, tiles=tiles: conv(m, c, n) | tiles
+        attempt("forward", tiles)
+        attempt("input", tiles)
+    kernels.conv_tiles = conv
+    for tiles in GRAD:
+
+        def cut(m: int, c: int, n: int, rows: int, tiles: dict[str, int] = tiles) -> dict[str, int]:
+            own = grad(m, c, n, rows)
+            parts = max(1, own["parts"] * tiles["parts"] // 2)
+            return own | tiles | {"parts": parts}
+
+        kernels.grad_tiles = cut
+        attempt("weight", tiles)
+    kernels.grad_tiles = grad
+    return found
+
+
+def compile_all(shape: str) -> None:
+    """Fill the cache of compiled kernels, from a process of its own."""
+    every_tile(shape, timed=False)
+
+
+def main() -> None:
+    """Time them."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--tiles", action="store_true", help="time every way to cut the work")
+    arguments = parser.parse_args()
+    torch.backends.cudnn.benchmark = True
+    speed = bandwidth()
+    print(f"{torch.cuda.get_device_name()}, copies at {speed / 1e12:.2f} TB/s; microseconds")
+    if arguments.tiles:
+        with ProcessPoolExecutor(len(SHAPES), mp_context=get_context("spawn")) as pool:
+            list(pool.map(compile_all, SHAPES))
+    print(f"{'shape':16}{'kind':10}{'cuDNN':>8}{'ours':>8}{'ratio':>8}{'floor':>8}")
+    for shape, (b, h, w, c, n) in SHAPES.items():
+        floor = 2 * b * h * w * (c + n) / speed * 1e6
+        for kind, (library, ours) in jobs(shape).items():
+            theirs, mine = microseconds(library), microseconds(ours)
+            print(f"{shape:16}{kind:10}{theirs:8.0f}{mine:8.0f}{theirs / mine:8.2f}{floor:8.1f}")
+        if arguments.tiles:
+            for kind, tried in every_tile(shape, timed=True).items():
+                best = sorted(tried, key=lambda t: t[0])[:3]
+                words = "; ".join(f"{t:.0f} {' '.join(map(str, c.values()))}" for t, c in best)
+                print(f"  {kind}: {words}")
+
+
+if __name__ == "__main__":
+    main()
