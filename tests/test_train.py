@@ -1,5 +1,7 @@
 import dataclasses
+import importlib.util
 import itertools
+import sys
 
 import pytest
 import torch
@@ -7,6 +9,7 @@ import torch
 from mue.data.toy import Bars
 from mue.models.learner import VqLearner
 from mue.nn.blocks import ResidualBlock
+from mue.plan import Plan
 from mue.train import NonFiniteError, Training, fit, measure, start_
 from mue.types import Case, Pair
 
@@ -218,3 +221,37 @@ def test_batches_that_are_streamed_give_the_same_weights(tiny):
     streamed.resident = False
     here, there = after(config), after(config, streamed)
     assert all(torch.equal(here[n], there[n]) for n in here)
+
+
+# --- falling back ---------------------------------------------------------------------------------
+
+
+def test_a_compiler_that_fails_is_said_in_a_line_and_training_goes_on(tiny, monkeypatch):
+    def broken(*_, **__):
+        def call(*_):
+            raise RuntimeError("no such instruction\nand forty lines more")
+
+        return call
+
+    monkeypatch.setattr(torch, "compile", broken)
+    config = tiny("exact", steps=3)
+    plain = after(config)
+    training = Training(config, CPU)
+    training.plan = dataclasses.replace(training.plan, compile=True)
+    with pytest.warns(UserWarning, match=r"compile is off: it failed \(no such instruction\)$"):
+        list(fit(training, Bars()))
+    found = training.learner.state_dict()
+    assert all(torch.equal(plain[n], found[n]) for n in plain)
+    training = Training(computed(config, compile="on"), CPU)
+    with pytest.raises(ValueError, match=r"compute.compile is on, and it failed: no such instr"):
+        next(fit(training, Bars()))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is not None, reason="Triton is installed")
+def test_kernels_that_cannot_be_had_are_said_in_a_line(tiny, monkeypatch):
+    wish = Plan(bfloat16=True, kernels=True, compile=False, graph=False)
+    monkeypatch.setattr(sys.modules["mue.train"], "plan", lambda *_: wish)
+    with pytest.warns(UserWarning, match=r"compute.kernels is off: it failed \(No module"):
+        training = Training(tiny(), CPU)
+    blocks = [m for m in training.learner.modules() if isinstance(m, ResidualBlock)]
+    assert not any(block.kernels for block in blocks)

@@ -23,7 +23,7 @@ from mue.data.draw import normal
 from mue.data.source import Source
 from mue.models.build import build_learner
 from mue.models.learner import VqLearner
-from mue.nn.blocks import compute_
+from mue.nn.blocks import ResidualBlock, compute_
 from mue.objective import Weights, objective
 from mue.plan import plan
 from mue.types import ExactTrace, Pair, Terms, Trace, VqTrace
@@ -86,7 +86,8 @@ class Training:
             self.learner = build_learner(config)
         layout = torch.channels_last if config.compute.channels_last else torch.preserve_format
         self.learner.to(device=device, memory_format=layout)  # pyright: ignore[reportCallIssue]
-        compute_(self.learner, kernels=self.plan.kernels, recompute=config.compute.recompute)
+        kernels = self.plan.kernels and _kernels_work(config, device)
+        compute_(self.learner, kernels=kernels, recompute=config.compute.recompute)
         self.step = 0
         weights = [p for p in self.learner.parameters() if p.requires_grad]
         self.optimizer = torch.optim.AdamW(
@@ -116,6 +117,19 @@ class Training:
         """θ as it is evaluated and saved: averaged, where the configuration asks for it."""
         names = [name for name, _ in self.network.named_parameters()]
         return dict(zip(names, self.average, strict=True))
+
+
+def _kernels_work(config: Config, device: torch.device) -> bool:
+    """Whether the kernels can be compiled and run on this GPU: one small block tells."""
+    with torch.random.fork_rng(devices=[]):
+        block = ResidualBlock(1, 16).to(device)
+    try:
+        compute_(block, kernels=True, recompute=False)
+        block(torch.ones(1, 1, 4, 4, device=device)).sum().backward()
+    except Exception as error:  # whatever a compiler may raise
+        _fall_back(config, "kernels", error)
+        return False
+    return True
 
 
 def learning_rate(config: Config, step: int) -> float:
@@ -329,10 +343,17 @@ class _Recorded:
             return taken
         if self._graph is None or self._taken is None:
             self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(
-                self._graph, stream=self._stream, capture_error_mode="thread_local"
-            ):
-                self._taken = self._take(weights)
+            try:
+                with torch.cuda.graph(
+                    self._graph, stream=self._stream, capture_error_mode="thread_local"
+                ):
+                    self._taken = self._take(weights)
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError as error:
+                _fall_back(self._take.training.config, "graph", error)
+                self._graph, self._left = None, -1  # from here on each step is launched
+                return self._take(weights)
         self._graph.replay()
         return self._taken
 
@@ -423,17 +444,21 @@ def _compiled(module: nn.Module, config: Config) -> Callable[[Tensor, Tensor], T
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:  # whatever a compiler may raise
-                reason = str(error).strip().split("\n")[0]
-                if config.compute.compile == "on":
-                    raise ValueError(
-                        f"compute.compile is on, and torch.compile failed: {reason}; "
-                        "take auto or off"
-                    ) from error
-                warnings.warn(f"compute.compile is off: it failed ({reason})", stacklevel=2)
+                _fall_back(config, "compile", error)
                 failed = True
         return module(x, y)
 
     return call
+
+
+def _fall_back(config: Config, switch: str, error: Exception) -> None:
+    """Say in a line what is not done because it failed, or refuse where somebody insists on it."""
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    if getattr(config.compute, switch) == "on":
+        raise ValueError(
+            f"compute.{switch} is on, and it failed: {reason}; take auto or off"
+        ) from error
+    warnings.warn(f"compute.{switch} is off: it failed ({reason})", stacklevel=2)
 
 
 def _detached(trace: Trace) -> Trace:

@@ -21,6 +21,14 @@ def _mix(z: Int[Tensor, "*s"]) -> Int[Tensor, "*s"]:
     return z
 
 
+def _key(seed: int) -> int:
+    """`_mix` of one number, on the host: a step that makes its own data waits for no copy."""
+    z = seed & (2**64 - 1)
+    for shift, factor in ((30, _MIX_1), (27, _MIX_2), (31, 1)):
+        z = (z ^ (z >> shift)) * factor & (2**64 - 1)
+    return _signed(z)
+
+
 def uniform(
     seed: int, index: Int[Tensor, " b"], count: int, *, stream: int = 0
 ) -> Float[Tensor, "b count"]:
@@ -34,7 +42,7 @@ def uniform(
     >>> torch.equal(uniform(0, one, 4)[0], uniform(0, both, 4)[1])
     True
     """
-    key = _mix(torch.tensor(_signed(seed * _GOLDEN + stream), device=index.device))
+    key = _key(seed * _GOLDEN + stream)
     column = torch.arange(1, count + 1, device=index.device) * _signed(_GOLDEN)
     bits = _mix(_mix(index.long() ^ key)[:, None] + column)
     return ((bits >> 40) & (2**24 - 1)).float() / 2**24

@@ -49,7 +49,7 @@ class Bars:
         u = uniform(self.seed, index.to(self.device), 4)
         kind = (u[:, 0] >= 0.5).long()
         half = SIDE // 2
-        row = (u[:, 1:3] * half).long() + torch.tensor([0, half], device=self.device)
+        row = (u[:, 1:3] * half).long() + half * torch.arange(2, device=self.device)
         lit = F.one_hot(row, SIDE).float()
         return u, kind, lit[..., None].expand(-1, -1, -1, SIDE)
 

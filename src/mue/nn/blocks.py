@@ -106,17 +106,18 @@ class ResidualBlock(nn.Module):
         return h if self.linear else h.relu_()
 
     def _fused(self, x: Tensor) -> Tensor:
-        from mue.nn.fused import residual  # Triton is not everywhere
-
         convs = [m for m in self.body if isinstance(m, nn.Conv2d)]
         weights = [t for conv in convs for t in (conv.weight, cast("Tensor", conv.bias))]
         own = self.shortcut if isinstance(self.shortcut, nn.Conv2d) else None
         shortcut = (None, None) if own is None else (own.weight, own.bias)
-        return residual(x.to(torch.bfloat16), *weights, *shortcut, self.linear)[0]
+        found = torch.ops.mue.residual(x.to(torch.bfloat16), *weights, *shortcut, self.linear)
+        return cast("Tensor", found[0])
 
 
 def compute_(module: nn.Module, *, kernels: bool, recompute: bool) -> None:
     """Choose how every residual block of a module computes; what it computes stays the same."""
+    if kernels:
+        import mue.nn.fused  # noqa: F401  it registers the operator; Triton is not everywhere
     for part in module.modules():
         if isinstance(part, ResidualBlock):
             part.kernels, part.recompute = kernels, recompute
