@@ -37,12 +37,12 @@ SHAPES = {
 """Inputs, height, width, channels in and out."""
 CONV = [
     {"BM": bm, "num_warps": warps, "num_stages": stages}
-    for bm, warps, stages in itertools.product((64, 128, 256), (2, 4, 8), (2, 3))
+    for bm, warps, stages in itertools.product((64, 128, 256), (2, 4, 8), (1, 3))
     if bm // 64 <= warps <= bm // 16
 ]
 GRAD = [
     {"BM": bm, "num_warps": warps, "num_stages": stages, "parts": parts}
-    for bm, warps, stages, parts in itertools.product((64, 128), (1, 2, 4), (2, 3), (1, 2, 4))
+    for bm, warps, stages, parts in itertools.product((64, 128), (1, 2, 4), (1, 2), (1, 2, 4))
 ]
 """`parts` as a multiple of what `grad_tiles` chooses for one warp in four."""
 

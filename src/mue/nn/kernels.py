@@ -234,7 +234,8 @@ def conv_tiles(m: int, c: int, n: int) -> dict[str, int]:
     while bm > 64 and triton.cdiv(m, bm) * triton.cdiv(n, bn) < 264:  # two for each processor
         bm //= 2
     warps = 8 if bm == 256 or (bm == 128 and n >= 64 and c >= 64) else 4
-    return {"BM": bm, "BN": bn, "BC": _block(c, 64), "num_warps": warps, "num_stages": 3}
+    stages = 1 if c <= 32 else 3  # loads that run ahead pass by the cache that nine taps share
+    return {"BM": bm, "BN": bn, "BC": _block(c, 64), "num_warps": warps, "num_stages": stages}
 
 
 def grad_tiles(m: int, c: int, n: int, rows: int) -> dict[str, int]:
@@ -243,7 +244,8 @@ def grad_tiles(m: int, c: int, n: int, rows: int) -> dict[str, int]:
     each = rows * triton.cdiv(c, bc) * triton.cdiv(n, bn)
     warps = {16: 1, 32: 2}.get(max(bc, bn), 4)  # a warp is of use only with a tile of its own
     parts = max(1, min(triton.cdiv(m, bm), 1056 // (warps * each)))
-    return {"BM": bm, "BN": bn, "BC": bc, "parts": parts, "num_warps": warps, "num_stages": 3}
+    stages = 1 if c <= 32 else 2
+    return {"BM": bm, "BN": bn, "BC": bc, "parts": parts, "num_warps": warps, "num_stages": stages}
 
 
 def convolution(
