@@ -66,24 +66,27 @@ def _convolve(
             of = w + n[None, :] * (9 * C) + k[:, None]
         b = tl.load(of, mask=(k < 9 * C)[:, None] & n_ok[None, :], other=0.0).to(a.dtype)
         acc = tl.dot(a, b, acc)
-    blocks: tl.constexpr = (C + BC - 1) // BC if 9 * C > 32 else 0
-    for t in range(9 * blocks):
-        tap = t // blocks
-        c = (t % blocks) * BC + tl.arange(0, BC)
-        dy = tap // 3 - 1
-        dx = tap % 3 - 1
-        seen = inside & (row + dy >= 0) & (row + dy < H) & (column + dx >= 0) & (column + dx < W)
-        at = x + (m + dy * W + dx)[:, None] * C + c[None, :]
-        if C % BC == 0:
-            a = tl.load(at, mask=seen[:, None], other=0.0)
-        else:
-            a = tl.load(at, mask=seen[:, None] & (c < C)[None, :], other=0.0)
-        if TURNED:
-            of = w + c[:, None] * (9 * N) + (8 - tap) * N + n[None, :]
-        else:
-            of = w + n[None, :] * (9 * C) + tap * C + c[:, None]
-        b = tl.load(of, mask=(c < C)[:, None] & n_ok[None, :], other=0.0).to(a.dtype)
-        acc = tl.dot(a, b, acc)
+    else:
+        blocks: tl.constexpr = (C + BC - 1) // BC
+        for t in range(9 * blocks):
+            tap = t // blocks
+            c = (t % blocks) * BC + tl.arange(0, BC)
+            dy = tap // 3 - 1
+            dx = tap % 3 - 1
+            seen = (
+                inside & (row + dy >= 0) & (row + dy < H) & (column + dx >= 0) & (column + dx < W)
+            )
+            at = x + (m + dy * W + dx)[:, None] * C + c[None, :]
+            if C % BC == 0:
+                a = tl.load(at, mask=seen[:, None], other=0.0)
+            else:
+                a = tl.load(at, mask=seen[:, None] & (c < C)[None, :], other=0.0)
+            if TURNED:
+                of = w + c[:, None] * (9 * N) + (8 - tap) * N + n[None, :]
+            else:
+                of = w + n[None, :] * (9 * C) + tap * C + c[:, None]
+            b = tl.load(of, mask=(c < C)[:, None] & n_ok[None, :], other=0.0).to(a.dtype)
+            acc = tl.dot(a, b, acc)
     if SECOND == 2:
         for t in range((C2 + BC2 - 1) // BC2):
             c = t * BC2 + tl.arange(0, BC2)
