@@ -22,7 +22,7 @@ def normalization(kind: Norm, channels: int) -> nn.Module:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class Rest:
     """What the two linear maps of a residual block make of some channels of an input.
 
     Attributes:
@@ -80,7 +80,7 @@ class ResidualBlock(nn.Module):
     def _plain(self, x: Tensor) -> Tensor:
         return self.out(self.body(x) + self.shortcut(x))
 
-    def split(self, skip: Float[Tensor, "b c h w"]) -> Split | None:
+    def split(self, skip: Float[Tensor, "b c h w"]) -> Rest | None:
         """What becomes of the last channels of an input, for inputs that have them in common.
 
         The first convolution and the shortcut are linear, so what they make of some channels can
@@ -90,12 +90,12 @@ class ResidualBlock(nn.Module):
         if not isinstance(own, nn.Conv2d):
             return None
         c = skip.shape[1]
-        return Split(
+        return Rest(
             F.conv2d(skip, first.weight[:, -c:], first.bias, padding=1),
             F.conv2d(skip, own.weight[:, -c:], own.bias),
         )
 
-    def join(self, x: Float[Tensor, "k c h w"], rest: Split) -> Float[Tensor, "k c2 h w"]:
+    def join(self, x: Float[Tensor, "k c h w"], rest: Rest) -> Float[Tensor, "k c2 h w"]:
         """The block's output for inputs whose last channels `rest` stands for. No gradients."""
         first, own = cast("nn.Conv2d", self.body[0]), cast("nn.Conv2d", self.shortcut)
         c = x.shape[1]

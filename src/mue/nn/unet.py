@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mue.nn.backbone import Features
-from mue.nn.blocks import Norm, ResidualBlock, Split, double, halve, pad_to_multiple
+from mue.nn.blocks import Norm, ResidualBlock, Rest, double, halve, pad_to_multiple
 
 INNERMOST = 2
 """Blocks at the bottom, of the encoder and of the decoder, that dropout follows."""
@@ -214,7 +214,7 @@ class UNetDecoder(nn.Module):
                         h = self._stage(i, h, seen)
                     else:
                         h = blocks[i - 1].join(
-                            double(h), Split(rest.first[rows], rest.shortcut[rows])
+                            double(h), Rest(rest.first[rows], rest.shortcut[rows])
                         )
                 found.append(h)
         height, width = features.size
