@@ -246,7 +246,7 @@ def grad_tiles(m: int, c: int, n: int, rows: int) -> dict[str, int]:
     bc, bn, bm = _block(c, 64), _block(n, 64), 128
     each = rows * triton.cdiv(c, bc) * triton.cdiv(n, bn)
     warps = {16: 1, 32: 2}.get(max(bc, bn), 4)  # a warp is of use only with a tile of its own
-    parts = max(1, min(triton.cdiv(m, bm), 1056 // (warps * each)))
+    parts = max(1, min(triton.cdiv(m, bm), 2112 // (warps * each)))
     stages = 1 if c <= 32 else 2
     return {"BM": bm, "BN": bn, "BC": bc, "parts": parts, "num_warps": warps, "num_stages": stages}
 
