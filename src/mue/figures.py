@@ -269,7 +269,7 @@ def draw_sample_curve(curves: dict[str, list[Point]], title: str) -> Figure:
         left.set_ylabel("mode_tv, mean over inputs")
         handles, labels = left.get_legend_handles_labels()
         figure.legend(
-            handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=8
+            handles, labels, loc="outside lower center", ncols=5, frameon=False, fontsize=8
         )
         figure.suptitle(title, fontsize=10)
     return figure
