@@ -40,6 +40,12 @@ from mue.predict import bundled
 
 INPUTS, SEED = 1000, 0
 FIGURES = ROOT / "docs" / "figures"
+LESIONS = """## Lesions
+
+`lidc-exact` learns from all four graders in a step and is calibrated on the val patients. The
+baselines learn from one grader a draw, as the paper's network does, and are not calibrated.
+
+![every metric of every model](figures/compare/lidc.png)"""
 BASELINES = ("probunet", "unet", "dropout", "ensemble", "mheads")
 
 
@@ -313,6 +319,7 @@ def write_lidc(found: Outcome) -> None:
         [f"`{r.name}`", *(cell(found, i, m, 3) for m in rest)] for i, r in enumerate(found.rivals)
     ]
     parts = [
+        LESIONS,
         f"    {found.contest.command}",
         words,
         table(found, ("ged", "ged_16", "hm_iou_16"), 3),
@@ -322,7 +329,8 @@ def write_lidc(found: Outcome) -> None:
     ]
     insert(ROOT / "docs" / "results.md", "\n\n".join(parts), "compare-lidc")
     short = table(found, ("ged_16", "hm_iou_16"), 3, wide=False)
-    insert(ROOT / "README.md", f"{short}\n\n{words} {speed(found)}", "compare-lidc")
+    text = f"Lesions, against four graders:\n\n{short}\n\n{words} {speed(found)}"
+    insert(ROOT / "README.md", text, "compare-lidc")
     title = f"lesions: test patients of LIDC-IDRI, seed {SEED}"
     figures.save(figures.draw_comparison(found.rivals, title), FIGURES / "compare" / "lidc.png")
 
