@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check format results results-lidc results-performance clean
+.PHONY: demo test check format results results-lidc results-compare results-performance clean
 
 demo: .venv/installed
 	$(BIN)/mue demo
@@ -36,6 +36,11 @@ DATA ?= lidc
 RUNS ?= runs/lidc
 results-lidc: .venv/installed
 	$(BIN)/python benchmarks/lesions.py $(DATA) --runs $(RUNS)
+
+# Here RUNS holds baselines that are not bundled, and comparisons; without DATA it is the game alone.
+results-compare: RUNS = runs
+results-compare: .venv/installed
+	$(BIN)/python benchmarks/rivals.py $(wildcard $(DATA)) --runs $(RUNS)
 
 # BENCH are folders that `mue bench` wrote, one for each device.
 BENCH ?= runs/bench

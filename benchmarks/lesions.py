@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from results import GPU, ROOT, insert
+from results import ROOT, insert
 
 import mue
 from mue import figures, pictures, run
@@ -45,7 +45,7 @@ class Row:
 
 def rows(runs: Path) -> list[Row]:
     """The models that are at hand."""
-    exact = f"mue train lidc-exact --data lidc --out runs/lidc-exact-raw {GPU}"
+    exact = "mue train lidc-exact --data lidc --out runs/lidc-exact-raw"
     found = [
         Row(
             "`lidc-exact` (bundled)",
@@ -56,12 +56,12 @@ def rows(runs: Path) -> list[Row]:
         Row(
             "`lidc` (the paper's width)",
             runs / "lidc",
-            (f"mue train lidc --data lidc --out runs/lidc {GPU}",),
+            ("mue train lidc --data lidc --out runs/lidc",),
         ),
         Row(
             "`lidc-small` (bundled)",
             "lidc-small",
-            (f"mue train lidc-small --data lidc --out runs/lidc-small {GPU}",),
+            ("mue train lidc-small --data lidc --out runs/lidc-small",),
         ),
     ]
     return [r for r in found if isinstance(r.model, str) or r.model.is_dir()]

@@ -22,7 +22,6 @@ from mue import cli, run
 from mue.checkpoint import commit, load_config
 
 ROOT = Path(__file__).parents[1]
-GPU = "--compute.bfloat16 --compute.compile"
 
 
 @dataclass(frozen=True)
@@ -103,11 +102,11 @@ def main() -> None:
     """Measure, draw, write."""
     torch.set_num_threads(os.cpu_count() or 1)
     rows = [
-        Row("`guess` (bundled)", "guess", f"mue train guess --out runs/guess {GPU}"),
+        Row("`guess` (bundled)", "guess", "mue train guess --out runs/guess"),
         Row(
             "`guess-exact` (bundled)",
             "guess-exact",
-            f"mue train guess-exact --out runs/guess-exact {GPU}",
+            "mue train guess-exact --out runs/guess-exact",
         ),
         *(trained("guess-quick", seed) for seed in (0, 1, 2)),
         trained("guess-quick", 0, "--data.answers", "1"),

@@ -183,6 +183,10 @@ def test_a_comparison_is_written_and_drawn(rivals, tmp_path):
     assert [r["model"] for r in content["rivals"]] == ["exact", "probunet"]
     assert content["best"]["mode_tv"] in [r.name for r in found.rivals]
     assert (content["inputs"], content["seed"]) == (4, 0)
+    made = content["evaluated_with"]
+    assert (made["device"], made["threads"]) == ("cpu", torch.get_num_threads())
+    assert made["seconds"] > 0
+    assert made["name"]
     assert len(content["curves"]["probunet"]) == 13
     assert len(content["curves"]["exact"]) == 1
 

@@ -269,7 +269,7 @@ def draw_sample_curve(curves: dict[str, list[Point]], title: str) -> Figure:
         left.set_ylabel("mode_tv, mean over inputs")
         handles, labels = left.get_legend_handles_labels()
         figure.legend(
-            handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=8
+            handles, labels, loc="outside lower center", ncols=5, frameon=False, fontsize=8
         )
         figure.suptitle(title, fontsize=10)
     return figure
@@ -294,8 +294,7 @@ def draw_history(records: Sequence[Record], title: str) -> Figure:
             if (values > 0).any():
                 top.plot(step, np.where(values > 0, values, np.nan), color=colour, lw=1, label=name)
         top.set_yscale("log")
-        top.yaxis.set_major_formatter(LogFormatter())
-        top.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1.2, 0.5)))
+        _plain_numbers(top.yaxis)
         top.set_ylabel("loss")
         top.legend(frameon=False, fontsize=8)
         if coded:
@@ -310,10 +309,17 @@ def draw_history(records: Sequence[Record], title: str) -> Figure:
     return figure
 
 
+class _Plain(LogFormatter):
+    """0.6 where it would say 6e-01, and nothing where it would say nothing."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return f"{x:g}" if super().__call__(x, pos) else ""
+
+
 def _plain_numbers(axis: Axis) -> None:
     """Write 0.01 and 1000 on a logarithmic axis, and little between them."""
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_formatter(LogFormatter(minor_thresholds=(1.2, 0.5)))
+    axis.set_minor_formatter(_Plain(minor_thresholds=(1.2, 0.5)))
 
 
 def _show(ax: Axes, image: Float[Tensor, "c h w"], note: str | None) -> None:

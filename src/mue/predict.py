@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import platform
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -40,6 +41,16 @@ def choose_device(name: Device = "auto", index: int = 0) -> torch.device:
             f"start as many here (torchrun --nproc-per-node {count}), or take the device cpu"
         )
     return torch.device("cuda", index)
+
+
+def device_name(device: torch.device) -> str:
+    """The accelerator or the processor, as it calls itself."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.is_file() else []
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.processor() or platform.machine()
 
 
 def bundled() -> dict[str, Path]:

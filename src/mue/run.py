@@ -52,7 +52,7 @@ from mue.files import UNFINISHED, write_atomic
 from mue.meeting import meet
 from mue.models.probunet import ProbUNet
 from mue.plan import plan
-from mue.predict import Device, Predictor, choose_device, find, load, read_image
+from mue.predict import Device, Predictor, choose_device, device_name, find, load, read_image
 from mue.train import NonFiniteError, Record, Training, batch_share, fit, measure
 from mue.types import Hypotheses
 from mue.version import __version__
@@ -519,6 +519,7 @@ def compare(
     Where the inputs are made up and a model samples in one look, it is also drawn how many samples
     it takes to come near the truth. `watch` is told what is done, how much of it, and of how much.
     """
+    began, where = time.monotonic(), choose_device(device)
     options: dict[str, Any] = {"data": data, "samples": samples, "device": device}
     rivals = judge_rivals(models, split=split, inputs=inputs, seed=seed, watch=watch, **options)
     curves: dict[str, list[Point]] = {}
@@ -538,8 +539,12 @@ def compare(
         "seed": seed,
         "evaluated_with": {
             "version": __version__,
+            "commit": checkpoint.commit(),
             "torch": torch.__version__,
-            "device": choose_device(device).type,
+            "device": where.type,
+            "name": device_name(where),
+            "threads": torch.get_num_threads(),
+            "seconds": round(time.monotonic() - began, 1),
         },
         "weights": {name: weights_digest(find(m)) for name, m in names_of(models).items()},
         "rivals": [rival.summary() for rival in rivals],
@@ -549,8 +554,8 @@ def compare(
         points = {name: [dataclasses.asdict(p) for p in curve] for name, curve in curves.items()}
         content["curves"] = {"inputs": min(inputs, CURVE_INPUTS), **points}
     target = Path(out)
-    where = f"{inputs} test inputs" if data is None else f"{split} slices of {Path(data).name}"
-    title = f"{where}, seed {seed}"
+    asked = f"{inputs} test inputs" if data is None else f"{split} slices of {Path(data).name}"
+    title = f"{asked}, seed {seed}"
     files = [target / "comparison.json"]
     save_report(files[0], content)
     drawing = figures.draw_comparison(rivals, title)

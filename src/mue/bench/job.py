@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +38,7 @@ from mue.bench.training import (
 )
 from mue.checkpoint import commit
 from mue.files import write_atomic
-from mue.predict import Device, choose_device
+from mue.predict import Device, choose_device, device_name
 from mue.version import __version__
 
 Part = Literal["training", "answering"]
@@ -195,16 +194,6 @@ def command(only: Part | None, quick: bool) -> str:
     """What to type for the same measurement."""
     words = ["mue bench", *(["--only", only] if only else []), *(["--quick"] if quick else [])]
     return " ".join(words)
-
-
-def device_name(device: torch.device) -> str:
-    """The accelerator or the processor, as it calls itself."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.is_file() else []
-    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return named[0] if named else platform.processor() or platform.machine()
 
 
 def growth(

@@ -1,0 +1,354 @@
+"""Compare ours with the baselines, and write it to README.md and docs/results.md.
+
+    make results-compare [DATA=lidc] [RUNS=runs]
+
+DATA is LIDC-IDRI as `mue data import lidc` prepared it; without it the guessing game alone is
+compared. Bundled models take part, and so do the baselines in the folder RUNS that are not
+bundled, under the names of their presets: RUNS/guess-unet, RUNS/lidc-ensemble, ...
+
+A comparison takes minutes to an hour, so it is kept: RUNS/compare-guess/comparison.json and
+RUNS/compare-lidc/comparison.json. One that is there is taken as it is where models, digests of
+their weights and of the data, seed and numbers of samples are those of the commands on the page;
+it may come from `mue compare ... --out RUNS/compare-lidc` on another machine. Delete it to compare
+anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from performance import markdown
+from results import ROOT, insert
+
+import mue
+from mue import figures, run
+from mue.checkpoint import load_config, origin, weights_digest
+from mue.compare import HIGHER, SAMPLES, Point, Rival, best
+from mue.config import preset
+from mue.data.guess import CATEGORIES
+from mue.data.prepared import open_prepared
+from mue.metrics.interval import Interval
+from mue.predict import bundled
+
+INPUTS, SEED = 1000, 0
+FIGURES = ROOT / "docs" / "figures"
+LESIONS = """## Lesions
+
+`lidc-exact` learns from all four graders in a step and is calibrated on the val patients. The
+baselines learn from one grader a draw, as the paper's network does, and are not calibrated.
+
+![every metric of every model](figures/compare/lidc.png)"""
+BASELINES = ("probunet", "unet", "dropout", "ensemble", "mheads")
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Models that answer the same question.
+
+    Attributes:
+        name: Of the game or the data, as presets are called by it.
+        models: Each by its name: a bundled one, or a folder.
+        samples: Answers that are drawn from a model that samples.
+        data: Prepared slices, or None for the game.
+    """
+
+    name: str
+    models: dict[str, str | Path]
+    samples: tuple[int, ...]
+    data: Path | None = None
+
+    @property
+    def command(self) -> str:
+        """What to type for the same comparison."""
+        models = (n if isinstance(m, str) else f"runs/{n}" for n, m in self.models.items())
+        words = ["mue compare", *models]
+        if self.data is not None:
+            words += ["--data lidc", f"--samples {' '.join(map(str, self.samples))}"]
+        return " ".join([*words, f"--out runs/compare-{self.name}"])
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a comparison found."""
+
+    contest: Contest
+    content: dict[str, Any]
+    rivals: list[Rival]
+
+    def of(self, model: str) -> list[Rival]:
+        """Each row of a model."""
+        return [rival for rival in self.rivals if rival.model == model]
+
+
+def contests(runs: Path, data: Path | None) -> list[Contest]:
+    """The comparisons that can be made, of the models that are at hand."""
+
+    def known(*names: str) -> dict[str, str | Path]:
+        places = {n: n if n in bundled() else runs / n for n in names}
+        return {n: m for n, m in places.items() if isinstance(m, str) or m.is_dir()}
+
+    game = known("guess", "guess-exact", *(f"guess-{b}" for b in BASELINES))
+    found = [Contest("guess", game, SAMPLES)]
+    if data is not None:
+        lesions = known("lidc-exact", *(f"lidc-{b}" for b in BASELINES))
+        found.append(Contest("lidc", lesions, (16, 100), data))
+    return found
+
+
+def outcome(contest: Contest, runs: Path) -> Outcome:
+    """The comparison that is kept, or a new one where there is none of just these models."""
+    folder = runs / f"compare-{contest.name}"
+    path = folder / "comparison.json"
+    asked: dict[str, Any] = {
+        "seed": SEED,
+        "weights": {n: weights_digest(run.find(m)) for n, m in contest.models.items()},
+    }
+    if contest.data is None:
+        asked["inputs"] = INPUTS
+    else:
+        asked |= {"data": open_prepared(contest.data).digest, "split": "test"}
+    content: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
+    drawn = {r["samples"] for r in content.get("rivals", []) if r["samples"]}
+    if drawn != set(contest.samples) or any(content.get(k) != v for k, v in asked.items()):
+        print(contest.command)
+        content = mue.compare(
+            list(contest.models.values()),
+            data=contest.data,
+            inputs=INPUTS,
+            seed=SEED,
+            samples=contest.samples,
+            out=folder,
+        ).content
+    return Outcome(contest, content, [rival(values) for values in content["rivals"]])
+
+
+def rival(values: dict[str, Any]) -> Rival:
+    """What `Rival.summary` was made of."""
+    metrics = {name: Interval(**{"std": math.nan, **v}) for name, v in values["metrics"].items()}
+    return Rival(**{**values, "metrics": metrics})
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def cell(found: Outcome, i: int, metric: str, digits: int, *, wide: bool = True) -> str:
+    """A metric of a rival with its interval, in bold where it is the best."""
+    value = found.rivals[i].metrics.get(metric)
+    if value is None:
+        return ""
+    mean = f"{value.mean:.{digits}f}"
+    if best(found.rivals)[metric] == i:
+        mean = f"**{mean}**"
+    return f"{mean} ({value.low:.{digits}f} to {value.high:.{digits}f})" if wide else mean
+
+
+def table(found: Outcome, metrics: Sequence[str], digits: int, *, wide: bool = True) -> str:
+    """Every rival in a row; a wide one has intervals, and what a rival consists of."""
+    more = ["parameters", "answers"] if wide else []
+    rows: list[list[str]] = []
+    for i, r in enumerate(found.rivals):
+        of = [f"{r.parameters:,}", f"{r.answers:,}"] if wide else []
+        samples = "" if r.samples is None else f"{r.samples:,}"
+        cells = [cell(found, i, m, digits, wide=wide) for m in metrics]
+        rows.append([f"`{r.model}`", samples, *cells, *of, f"{r.per_second:,.0f}", str(r.passes)])
+    return markdown(["model", "samples", *metrics, *more, "answers/s", "passes"], rows)
+
+
+def trainings(found: Outcome) -> str:
+    """How each model was made."""
+    rows: list[list[str]] = []
+    for name, model in found.contest.models.items():
+        config, made = load_config(run.find(model)), origin(run.find(model))
+        t, usual = config.train, preset(name).train.steps
+        size = f"{t.steps:,} steps of {t.batch}"
+        words = ["mue train", name, *(["--data lidc"] if found.contest.data else [])]
+        if t.steps != usual:
+            size += f" (the preset has {usual:,})"
+            words.append(f"--train.steps {t.steps}")
+        target = f"runs/{name}-raw" if "calibration" in made else f"runs/{name}"
+        command = f"`{' '.join([*words, '--out', target])}`"
+        if "calibration" in made:
+            command += f", then `mue calibrate {target} runs/{name} --data lidc`"
+        about = [f"`{config.method}`", size, str(t.seed), made["version"], made["commit"]]
+        rows.append([f"`{name}`", *about, command])
+    columns = ["model", "method", "trained for", "seed", "version", "commit", "command"]
+    return markdown(columns, rows, left=len(columns))
+
+
+def shortened(found: Outcome) -> str:
+    """Which models were trained for another number of steps than their presets have."""
+    steps: dict[tuple[int, int], list[str]] = {}
+    for name, model in found.contest.models.items():
+        pair = (load_config(run.find(model)).train.steps, preset(name).train.steps)
+        if pair[0] != pair[1]:
+            steps.setdefault(pair, []).append(f"`{name}`")
+    return " ".join(
+        f"Trained for {taken:,} steps instead of the {usual:,} of the preset: {', '.join(names)}."
+        for (taken, usual), names in steps.items()
+    )
+
+
+def stamp(found: Outcome) -> str:
+    """What the numbers depend on beside the models."""
+    made, data = found.content["evaluated_with"], found.contest.data
+    if data is None:
+        inputs, over = f"{found.content['inputs']:,} test inputs", "inputs"
+    else:
+        slices = open_prepared(data)
+        test = slices.members("test")
+        patients = {slices.rows[i].patient for i in test}
+        inputs, over = f"{len(test):,} test slices of {len(patients)} patients", "patients"
+    target = "DATA=lidc" if data is not None else ""
+    call = f"make results-compare {target}".strip()
+    took = f", in {made['seconds']:.0f} s" if "seconds" in made else ""
+    code = f"version {made['version']}, commit {made.get('commit', 'not known')}"
+    return (
+        f"Compared by `{call}`{took}: {code}, torch {made['torch']}, {inputs}, seed "
+        f"{found.content['seed']}. In brackets: 95 % bootstrap interval over {over}. In bold: the best mean. {speed(found)}"
+    )
+
+
+def speed(found: Outcome) -> str:
+    """Where answers a second were measured."""
+    made = found.content["evaluated_with"]
+    place = f"{made['name']} ({made['device']})" if "name" in made else f"a {made['device']}"
+    if made["device"] == "cpu" and (threads := made.get("threads")):
+        place = f"{threads} thread{'s' if threads > 1 else ''} of {place}"
+    return f"Answers a second on {place}, eight inputs at a time."
+
+
+# --- words ----------------------------------------------------------------------------------------
+
+
+def by_chance(samples: int) -> float:
+    """mode_tv that samples of the true probabilities themselves would have, mean over categories.
+
+    Each share is off by sqrt(2 p (1 - p) / (pi n)) in the mean.
+    """
+    off = [
+        sum(math.sqrt(2 * p * (1 - p) / (math.pi * samples)) for p in q) / 2
+        for _, q in CATEGORIES.values()
+    ]
+    return sum(off) / len(off)
+
+
+def words_guess(found: Outcome) -> str:
+    """How far Probabilistic U-Net is from ours, and whether more samples would help."""
+    (ours,) = found.of("guess-exact")
+    theirs = min(found.of("guess-probunet"), key=lambda r: r.metrics["mode_tv"].mean)
+    tv, their_tv = ours.metrics["mode_tv"].mean, theirs.metrics["mode_tv"].mean
+    curves = found.content["curves"]
+    (one,) = curves["guess-exact"]
+    points = [Point(**p) for p in curves["guess-probunet"]]
+    near = [p for p in points if p.mode_tv <= one["mode_tv"]]
+    before, last = points[-3], points[-1]
+    if near:
+        reach = f"it is as near as that with {near[0].answers:,} samples"
+    else:
+        reach = (
+            f"it levels off: {before.mode_tv:.3f} with {before.answers:,} samples, "
+            f"{last.mode_tv:.3f} with {last.answers:,}, and no number up to there is enough"
+        )
+    drawn = theirs.samples or 1
+    return (
+        f"`guess-exact` is at a mode_tv of {tv:.4f} after one pass, with {ours.answers} ranked "
+        f"answers. `guess-probunet` is at {their_tv:.2f} with {drawn:,} samples, "
+        f"**{their_tv / tv:.0f} times as far** from the truth. On the curve, over "
+        f"{curves['inputs']} inputs, {reach}. Chance alone does not explain it: {drawn:,} draws "
+        f"from the true probabilities themselves would be at {by_chance(drawn):.2f}."
+    )
+
+
+def words_lidc(found: Outcome) -> str:
+    """Whether the intervals of ours and of Probabilistic U-Net overlap."""
+    (ours,) = found.of("lidc-exact")
+    said: list[str] = []
+    for metric in ("ged_16", "hm_iou_16"):
+        sign = -1 if metric in HIGHER else 1
+        rows = [r for r in found.of("lidc-probunet") if metric in r.metrics]
+        theirs = min(rows, key=lambda r: sign * r.metrics[metric].mean)
+        a, b = ours.metrics[metric], theirs.metrics[metric]
+        ahead = ours if sign * a.mean < sign * b.mean else theirs
+        apart = a.low > b.high or b.low > a.high
+        said.append(
+            f"In {metric} `{ahead.model}` is ahead: {a.mean:.3f} ({a.low:.3f} to {a.high:.3f}) for "
+            f"`{ours.model}`, {b.mean:.3f} ({b.low:.3f} to {b.high:.3f}) for `{theirs.model}` with "
+            f"{theirs.samples} samples; the intervals {'do not overlap' if apart else 'overlap'}."
+        )
+    return " ".join(said)
+
+
+# --- pages ----------------------------------------------------------------------------------------
+
+
+def write_guess(found: Outcome) -> None:
+    """The section on the guessing game, its figures, and the short one of the README."""
+    words, about = f"{words_guess(found)} {shortened(found)}".strip(), stamp(found)
+    parts = [
+        f"    {found.contest.command}",
+        words,
+        table(found, ("mode_tv", "mode_mae"), 4),
+        about,
+        trainings(found),
+    ]
+    insert(ROOT / "docs" / "results.md", "\n\n".join(parts), "compare-guess")
+    short = table(found, ("mode_tv",), 4, wide=False)
+    insert(ROOT / "README.md", f"{short}\n\n{words} {speed(found)}", "compare-guess")
+    title = f"the guessing game: {found.content['inputs']:,} test inputs, seed {SEED}"
+    target = FIGURES / "compare"
+    figures.save(figures.draw_comparison(found.rivals, title), target / "guess.png")
+    curves = dict(found.content["curves"])
+    title = f"how many samples it takes: {curves.pop('inputs')} test inputs"
+    points = {name: [Point(**p) for p in curve] for name, curve in curves.items()}
+    figures.save(figures.draw_sample_curve(points, title), target / "samples.png")
+    mue.figure("guess-probunet", out=FIGURES / "guess-probunet", device="cpu")
+
+
+def write_lidc(found: Outcome) -> None:
+    """The section on lesions, its figure, and the short one of the README."""
+    words, about = f"{words_lidc(found)} {shortened(found)}".strip(), stamp(found)
+    rest = ("dice_top", "coverage_4", "coverage_16", "presence brier", "presence ece")
+    lines = [
+        [f"`{r.name}`", *(cell(found, i, m, 3) for m in rest)] for i, r in enumerate(found.rivals)
+    ]
+    parts = [
+        LESIONS,
+        f"    {found.contest.command}",
+        words,
+        table(found, ("ged", "ged_16", "hm_iou_16"), 3),
+        markdown(["model", *rest], lines),
+        about,
+        trainings(found),
+    ]
+    insert(ROOT / "docs" / "results.md", "\n\n".join(parts), "compare-lidc")
+    short = table(found, ("ged_16", "hm_iou_16"), 3, wide=False)
+    text = f"Lesions, against four graders:\n\n{short}\n\n{words} {speed(found)}"
+    insert(ROOT / "README.md", text, "compare-lidc")
+    title = f"lesions: test patients of LIDC-IDRI, seed {SEED}"
+    figures.save(figures.draw_comparison(found.rivals, title), FIGURES / "compare" / "lidc.png")
+
+
+def main() -> None:
+    """Compare, draw, write."""
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
+    parser.add_argument("data", type=Path, nargs="?", help="prepared slices of LIDC-IDRI")
+    parser.add_argument("--runs", type=Path, default=ROOT / "runs", help="models, comparisons")
+    options = parser.parse_args()
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", os.cpu_count() or 1)))
+    for contest in contests(options.runs, options.data):
+        found = outcome(contest, options.runs)
+        (write_guess if contest.data is None else write_lidc)(found)
+        print(f"{contest.name}: {stamp(found)}")
+
+
+if __name__ == "__main__":
+    main()
