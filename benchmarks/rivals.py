@@ -212,7 +212,8 @@ def stamp(found: Outcome) -> str:
     code = f"version {made['version']}, commit {made.get('commit', 'not known')}"
     return (
         f"Compared by `{call}`{took}: {code}, torch {made['torch']}, {inputs}, seed "
-        f"{found.content['seed']}. In brackets: 95 % bootstrap interval over {over}. In bold: the best mean. {speed(found)}"
+        f"{found.content['seed']}. In brackets: 95 % bootstrap interval over {over}. "
+        f"In bold: the best mean. {speed(found)}"
     )
 
 
