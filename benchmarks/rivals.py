@@ -209,18 +209,20 @@ def stamp(found: Outcome) -> str:
     target = "DATA=lidc" if data is not None else ""
     call = f"make results-compare {target}".strip()
     took = f", in {made['seconds']:.0f} s" if "seconds" in made else ""
+    code = f"version {made['version']}, commit {made.get('commit', 'not known')}"
     return (
-        f"Compared by `{call}`{took}: version {made['version']}, commit {made['commit']}, torch "
-        f"{made['torch']}, {inputs}, seed {found.content['seed']}. In brackets: 95 % bootstrap "
-        f"interval over {over}. In bold: the best mean. {speed(found)}"
+        f"Compared by `{call}`{took}: {code}, torch {made['torch']}, {inputs}, seed "
+        f"{found.content['seed']}. In brackets: 95 % bootstrap interval over {over}. "
+        f"In bold: the best mean. {speed(found)}"
     )
 
 
 def speed(found: Outcome) -> str:
     """Where answers a second were measured."""
     made = found.content["evaluated_with"]
-    threads = f"{made['threads']} thread{'s' if made['threads'] > 1 else ''} of "
-    place = f"{threads if made['device'] == 'cpu' else ''}{made['name']} ({made['device']})"
+    place = f"{made['name']} ({made['device']})" if "name" in made else f"a {made['device']}"
+    if made["device"] == "cpu" and (threads := made.get("threads")):
+        place = f"{threads} thread{'s' if threads > 1 else ''} of {place}"
     return f"Answers a second on {place}, eight inputs at a time."
 
 
