@@ -300,6 +300,11 @@ def test_the_divergence_of_a_gaussian_latent_rises_where_it_is_told_to():
     assert weights_at(preset("lidc-probunet"), 0).prior == 1
 
 
+def test_a_switch_may_be_a_boolean_as_it_once_was():
+    told = from_json('{"compute": {"bfloat16": true, "compile": false}}')
+    assert (told.compute.bfloat16, told.compute.compile) == ("on", "off")
+
+
 def test_dropout_is_for_the_method_that_answers_by_it():
     with pytest.raises(ValueError, match=r"model.dropout must be 0 for the method 'exact'"):
         Config(method="exact", model=ModelConfig(dropout=0.5))

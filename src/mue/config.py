@@ -354,6 +354,8 @@ def _value(hint: Any, value: object, name: str) -> object:
         return from_dict(typing.cast("type[Any]", hint), value, name)
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is Literal:
+        if isinstance(value, bool) and "on" in args:  # as switches were written once
+            return "on" if value else "off"
         if value not in args or type(value) not in {type(a) for a in args}:
             raise ValueError(f"{name} must be one of {', '.join(map(str, args))}, got {value!r}")
         return value
