@@ -164,9 +164,13 @@ def weights_at(config: Config, step: int) -> Weights:
 
 def batch_index(config: Config, step: int, device: torch.device) -> Int[Tensor, " b"]:
     """Which items of the endless data this process sees in a step: its share of the batch."""
-    share = batch_share(config)
-    first = step * config.train.batch + distributed.rank() * share
-    return torch.arange(first, first + share, device=device)
+    first = first_item(config, step)
+    return torch.arange(first, first + batch_share(config), device=device)
+
+
+def first_item(config: Config, step: int) -> int:
+    """Number of the first item that this process sees in a step."""
+    return step * config.train.batch + distributed.rank() * batch_share(config)
 
 
 def batch_share(config: Config) -> int:
@@ -225,7 +229,7 @@ class _Dials:
     def turn_(self, step: int) -> Weights:
         """Set them for the step after `step` steps; gives the weights of the terms."""
         config = self._config
-        self.first.fill_(step * config.train.batch + distributed.rank() * batch_share(config))
+        self.first.fill_(first_item(config, step))
         for lr in self.lr:
             lr.fill_(learning_rate(config, step))
         weights = weights_at(config, step)

@@ -169,12 +169,9 @@ class UNetDecoder(nn.Module):
         b, k = codes.shape[:2]
         if k > 1 and self.level <= len(self.stages) and not torch.is_grad_enabled():
             return self._each(features, codes)
-        h = features.levels[-1]
-        for i, (stage, skip) in enumerate(
-            zip(self.stages, reversed(features.levels), strict=True), start=1
-        ):
-            if i > 1:
-                h = torch.cat([double(h), repeat(skip, len(h) // b)], dim=1)
+        h, skips = features.levels[-1], list(reversed(features.levels))
+        for i, stage in enumerate(self.stages, start=1):
+            h = self._entering(i, h, skips)
             h = stage(self.join(h, codes) if i == self.level else h)
             if self.dropout and i <= INNERMOST:
                 h = F.dropout(h, self.dropout)
