@@ -62,6 +62,7 @@ def trained(method: Method) -> dict[str, Any]:
     """What a whole short training leaves behind, and what it says about its last step."""
     training = Training(tiny(method), CPU)
     record = [asdict(measure(step, 0.0)) for step in fit(training, Bars())][-1]
+    del record["memory"]  # what the process has taken, whatever it did before
     return {"weights": training.learner.state_dict(), "export": training.export(), "log": record}
 
 
