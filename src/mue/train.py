@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -24,6 +25,7 @@ from mue.data.source import Source
 from mue.models.build import build_learner
 from mue.models.learner import VqLearner
 from mue.nn.blocks import ResidualBlock, compute_
+from mue.nn.flat import Flat
 from mue.objective import Weights, objective
 from mue.plan import plan
 from mue.types import ExactTrace, Pair, Terms, Trace, VqTrace
@@ -88,30 +90,63 @@ class Training:
         self.learner.to(device=device, memory_format=layout)  # pyright: ignore[reportCallIssue]
         kernels = self.plan.kernels and _kernels_work(config, device)
         compute_(self.learner, kernels=kernels, recompute=config.compute.recompute)
+        if isinstance(self.learner, VqLearner) and self.plan.graph:
+            self.learner.aside = torch.cuda.Stream(device)
         self.step = 0
-        weights = [p for p in self.learner.parameters() if p.requires_grad]
+        own = {id(p) for p in self.network.parameters()}
+        learned = [p for p in self.learner.parameters() if p.requires_grad]
+        learned.sort(key=lambda p: id(p) not in own)  # those of the network come first
+        self._flat = Flat(learned)
+        weights = nn.Parameter(self._flat.whole)
+        weights.grad = torch.zeros_like(weights)
+        self._weights, self._grads = weights, self._flat.views(weights.grad)
         self.optimizer = torch.optim.AdamW(
-            weights,
+            [weights],
             lr=torch.tensor(config.train.lr, device=device),
             weight_decay=config.train.weight_decay,
             fused=True,
             capturable=device.type == "cuda",
         )
-        self.average = [p.detach().clone() for p in self.network.parameters()]
+        self._own = self._flat.whole[: self._flat.before(sum(id(p) in own for p in learned))]
+        self._mean = self._own.clone()
+        means = iter(self._flat.views(self._mean))
+        self.average = [
+            next(means) if p.requires_grad else p.detach().clone()
+            for p in self.network.parameters()
+        ]
 
     @property
     def network(self) -> nn.Module:
         """θ as it is being trained."""
         return self.learner.network
 
+    def update_(self) -> None:
+        """Let the weights follow their gradients, which are used up."""
+        pairs = list(zip(self._grads, (p.grad for p in self._flat.weights), strict=True))
+        for mine, g in pairs:
+            if g is None:  # what the loss does not depend on
+                mine.zero_()
+        mine, found = zip(*((m, g) for m, g in pairs if g is not None), strict=True)
+        torch._foreach_copy_(mine, found)  # pyright: ignore[reportPrivateImportUsage]
+        if self.config.train.clip:
+            nn.utils.clip_grad_norm_(self._weights, self.config.train.clip)
+        self.optimizer.step()
+        for p in self._flat.weights:
+            p.grad = None
+
     @torch.no_grad()
     def average_(self, decay: Tensor) -> None:
         """Let the averaged weights follow."""
-        torch._foreach_mul_(self.average, decay)  # pyright: ignore[reportPrivateImportUsage]
-        now = torch._foreach_mul(  # pyright: ignore[reportPrivateImportUsage]
-            list(self.network.parameters()), 1 - decay
-        )
-        torch._foreach_add_(self.average, now)  # pyright: ignore[reportPrivateImportUsage]
+        self._mean.lerp_(self._own, 1 - decay)
+        for mean, p in zip(self.average, self.network.parameters(), strict=True):
+            if not p.requires_grad:
+                mean.lerp_(p, 1 - decay)
+
+    @torch.no_grad()
+    def start_average_(self) -> None:
+        """Let the average begin with the weights as they are."""
+        for mean, p in zip(self.average, self.network.parameters(), strict=True):
+            mean.copy_(p)
 
     def export(self) -> dict[str, Tensor]:
         """θ as it is evaluated and saved: averaged, where the configuration asks for it."""
@@ -196,7 +231,7 @@ def fit(training: Training, source: Source) -> Iterator[Step]:
     if training.step == 0:
         start_(training, source)
     dials = _Dials(training)
-    feed = _resident(training, source, dials) if source.resident else _Streamed(training, source)
+    feed = _feed(training, source, dials)
     take = _Take(training, dials, feed)
     run = _Recorded(take) if training.plan.graph else take
     bad = torch.zeros((), device=device)
@@ -240,15 +275,51 @@ class _Dials:
         return dataclasses.replace(weights, prior=self.prior, temperature=self.temperature)
 
 
-Feed = Callable[[int], Pair]
-"""Gives each part of the batch of a step."""
-
-
-def _resident(training: Training, source: Source, dials: _Dials) -> Feed:
+class _Made:
     """Batches made on the device alone, from the number of their first item."""
-    each = batch_share(training.config) // training.config.compute.accumulate
-    items = torch.arange(each, device=training.device)
-    return lambda part: source.pair(dials.first + part * each + items)
+
+    def __init__(self, training: Training, source: Source, dials: _Dials) -> None:
+        self._source, self._first = source, dials.first
+        self._each = batch_share(training.config) // training.config.compute.accumulate
+        self._items = torch.arange(self._each, device=training.device)
+
+    def start_(self) -> None:
+        """Nothing is ready, and nothing is made ready."""
+
+    def finish_(self) -> None:
+        """Nothing is left to do."""
+
+    def __call__(self, part: int, ahead: int = 0) -> Pair:
+        """One part of the batch of a step, or of a later one whose first item is `ahead`."""
+        return self._source.pair(self._first + (ahead + part * self._each) + self._items)
+
+
+class _MadeAhead:
+    """Batches made on the device beside the step before: when a step begins, its batch is there."""
+
+    def __init__(self, training: Training, source: Source, dials: _Dials) -> None:
+        self._made = _Made(training, source, dials)
+        self._batch, self._parts = training.config.train.batch, training.config.compute.accumulate
+        self._beside = torch.cuda.Stream(training.device)
+        self._now = [self._made(part) for part in range(self._parts)]
+        self._next: list[Pair] = []
+
+    def start_(self) -> None:
+        """Begin to make the next batch."""
+        self._beside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._beside):
+            self._next = [self._made(part, self._batch) for part in range(self._parts)]
+
+    def finish_(self) -> None:
+        """Put it in the place of this one, which is used up."""
+        torch.cuda.current_stream().wait_stream(self._beside)
+        for mine, new in zip(self._now, self._next, strict=True):
+            mine.x.copy_(new.x)
+            mine.y.copy_(new.y)
+
+    def __call__(self, part: int) -> Pair:
+        """One part of the batch of this step."""
+        return self._now[part]
 
 
 class _Streamed:
@@ -263,6 +334,12 @@ class _Streamed:
         self._last = config.train.steps - 1
         self._pairs: list[Pair] = []
 
+    def start_(self) -> None:
+        """The batch is there."""
+
+    def finish_(self) -> None:
+        """The thread is at work on the next."""
+
     def fill_(self, step: int) -> None:
         """Fetch the batch of a step."""
         pairs = self._ahead(step, more=step < self._last)
@@ -276,6 +353,18 @@ class _Streamed:
     def __call__(self, part: int) -> Pair:
         """One part of it."""
         return self._pairs[part]
+
+
+Feed = _Made | _MadeAhead | _Streamed
+"""Gives each part of the batch of a step."""
+
+
+def _feed(training: Training, source: Source, dials: _Dials) -> Feed:
+    if not source.resident:
+        return _Streamed(training, source)
+    dials.turn_(training.step)
+    kind = _MadeAhead if training.plan.graph else _Made
+    return kind(training, source, dials)
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,9 +387,9 @@ class _Take:
     def __call__(self, weights: Weights) -> _Taken:
         """Take it."""
         training, parts = self.training, self.training.config.compute.accumulate
-        training.optimizer.zero_grad(set_to_none=True)
         traces: list[Trace] = []
         sums: list[Terms] = []
+        self._feed.start_()
         for part in range(parts):
             pair = self._feed(part)
             with self._alone() if part < parts - 1 else contextlib.nullcontext():
@@ -308,9 +397,8 @@ class _Take:
                 (terms.total / parts).backward()
             traces.append(_detached(trace))
             sums.append(terms.detached())
-        if training.config.train.clip:
-            nn.utils.clip_grad_norm_(training.learner.parameters(), training.config.train.clip)
-        training.optimizer.step()
+        self._feed.finish_()
+        training.update_()
         trace, terms = _joined(traces), Terms.mean(sums)
         training.learner.settle_(trace)
         training.average_(self._dials.decay)
@@ -405,7 +493,7 @@ def start_(training: Training, source: Source) -> None:
         fresh = normal(config.train.seed, rows, book.width, stream=_START)
         with torch.autocast(training.device.type, torch.bfloat16, enabled=training.plan.bfloat16):
             learner.start_(pair.x, pair.y, fresh)
-        training.average = [p.detach().clone() for p in training.network.parameters()]
+        training.start_average_()
 
 
 Forward = Callable[[Tensor, Tensor, Weights], tuple[Trace, Terms]]
@@ -415,44 +503,64 @@ def _forward(
     training: Training,
 ) -> tuple[Forward, Callable[[], contextlib.AbstractContextManager[None]]]:
     """From a batch to the terms, as planned; and what keeps a process from meeting the others."""
-    config, device, how = training.config, training.device, training.plan
-    o = config.objective
+    how = training.plan
     torch.backends.cudnn.benchmark = True  # sizes stay, so the fastest algorithm is worth a search
     module: nn.Module = training.learner
     alone: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
     if distributed.world() > 1:
         module = DistributedDataParallel(module)
         alone = module.no_sync
-    call = _compiled(module, config) if how.compile else module
+    call: Forward = _Plain(module, training)
+    return (_compiled(call, training) if how.compile else call), alone
 
-    def run(x: Tensor, y: Tensor, weights: Weights) -> tuple[Trace, Terms]:
-        if config.compute.channels_last and x.ndim == 4:
+
+class _Plain:
+    """From a batch to the terms, operator by operator unless its parts have been compiled."""
+
+    def __init__(self, module: nn.Module, training: Training) -> None:
+        self.config, self.device = training.config, training.device
+        self.bfloat16 = training.plan.bfloat16
+        self.module = module
+        self.score = objective
+
+    def __call__(self, x: Tensor, y: Tensor, weights: Weights) -> tuple[Trace, Terms]:
+        """What became of the batch, and what it costs."""
+        o = self.config.objective
+        if self.config.compute.channels_last and x.ndim == 4:
             x = x.contiguous(memory_format=torch.channels_last)
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=how.bfloat16):
-            trace = call(x, y)
-        return trace, objective(trace, y, weights, o.likelihood, o.deviation)
-
-    return run, alone
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.bfloat16):
+            trace = self.module(x, y)
+        return trace, self.score(trace, y, weights, o.likelihood, o.deviation)
 
 
-def _compiled(module: nn.Module, config: Config) -> Callable[[Tensor, Tensor], Trace]:
-    """The module fused, or, where that fails and nobody insists on it, itself."""
-    fused = torch.compile(module, dynamic=False)
+def _compiled(call: _Plain, training: Training) -> Forward:
+    """The same with its parts fused, or, where that fails and nobody insists on it, as it is."""
+    learner = training.learner
+    parts: list[Any] = [learner]
+    if isinstance(learner, VqLearner) and learner.aside is not None:  # each on its own stream
+        parts = [learner.network, learner.posterior, learner.network.decoder]
+        call.score = torch.compile(objective, dynamic=False)
+    plain = [part.forward for part in parts]
+    for part in parts:
+        part.forward = torch.compile(part.forward, dynamic=False)
     failed = False
 
-    def call(x: Tensor, y: Tensor) -> Trace:
+    def run(x: Tensor, y: Tensor, weights: Weights) -> tuple[Trace, Terms]:
         nonlocal failed
         if not failed:
             try:
-                return fused(x, y)
+                return call(x, y, weights)
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:  # whatever a compiler may raise
-                _fall_back(config, "compile", error)
+                _fall_back(training.config, "compile", error)
                 failed = True
-        return module(x, y)
+                call.score = objective
+                for part, forward in zip(parts, plain, strict=True):
+                    part.forward = forward
+        return call(x, y, weights)
 
-    return call
+    return run
 
 
 def _fall_back(config: Config, switch: str, error: Exception) -> None:

@@ -47,7 +47,7 @@ def test_the_plain_unet_has_the_levels_and_the_normalization_of_the_model():
 
 def test_answers_are_timed_for_each_k_beside_a_plain_unet():
     found = measure_answers(CPU, ["toy-vq"], (1, 2), SHORT, side=16)
-    rows = [answers.summary(LIMITS) for answers in found]
+    rows = [answers.summary(LIMITS, 4) for answers in found]
     assert [(r["k"], r["side"]) for r in rows] == [(1, 16), (2, 16)]
     for row in rows:
         mine = row["ours"]["ms"]
@@ -59,6 +59,6 @@ def test_answers_are_timed_for_each_k_beside_a_plain_unet():
 
 def test_sides_are_timed_alone():
     found = measure_sides(CPU, ["toy"], (8, 16), SHORT, k=2)
-    rows = [answers.summary(LIMITS) for answers in found]
+    rows = [answers.summary(LIMITS, 4) for answers in found]
     assert [(r["side"], r["k"]) for r in rows] == [(8, 2), (16, 2)]
     assert all(r["ratio"] is None and "naive" not in r for r in rows)

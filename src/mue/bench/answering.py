@@ -33,7 +33,7 @@ class Answers:
         k: How many answers.
         side: Height and width of the image.
         ours: One look, all codes in one decoding.
-        work: What was counted, in float32.
+        work: What was counted.
         naive: One look, then a decoding for each code: contiguous, as torch comes.
         apart: The same in our layout.
         unet: One pass of a plain U-Net of the same levels and widths, in our layout.
@@ -48,9 +48,9 @@ class Answers:
     apart: Timing | None = None
     unet: Timing | None = None
 
-    def summary(self, limits: Limits) -> dict[str, Any]:
-        """A row of `bench.json`."""
-        mine, width = self.ours.median, torch.float32.itemsize
+    def summary(self, limits: Limits, width: int) -> dict[str, Any]:
+        """A row of `bench.json`; ours computes with numbers of `width` bytes."""
+        mine = self.ours.median
         floor = self.work.floor(limits, width)
         others = {"naive": self.naive, "apart": self.apart, "unet": self.unet}
         beside = {name: timing.summary() for name, timing in others.items() if timing is not None}
@@ -68,6 +68,11 @@ class Answers:
             "floor_ms": 1e3 * floor,
             "share": floor / mine,
         }
+
+
+def half(device: torch.device) -> bool:
+    """Whether answers are computed in half precision there, as `mue predict` does."""
+    return device.type == "cuda"
 
 
 def answering_config(config: Config, codes: int) -> Config:
@@ -92,7 +97,9 @@ class Asked:
         self.x = x.contiguous(memory_format=torch.channels_last)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.predictor = Predictor(_still(build_modal(config), device, fast=True), config)
+            self.predictor = Predictor(
+                _still(build_modal(config), device, fast=True), config, half=half(device)
+            )
             self.modal = _still(build_modal(config), device, fast=True)
             self.contiguous = _still(build_modal(config), device, fast=False)
             self.unet = _still(build_network(plain_unet(config)), device, fast=True)

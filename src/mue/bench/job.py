@@ -21,6 +21,7 @@ from mue.bench.answering import (
     SIDE,
     SIDES,
     Answers,
+    half,
     measure_answers,
     measure_sides,
 )
@@ -83,7 +84,7 @@ def plan(device: torch.device, *, quick: bool = False) -> Plan:
         small = PRESETS[:2]
         return Plan(some, small, (1, 4, 16), sides=(64, 128), at=4, patience=patience, steps=2)
     if fast:
-        return Plan(some, patience=Patience(warmup=10, repeats=15))
+        return Plan(some, patience=Patience(warmup=10, repeats=9, least=0.05))
     return Plan(some, patience=Patience(warmup=2, repeats=7, least=0.1, most=8.0), steps=2)
 
 
@@ -144,9 +145,10 @@ def bench(
         content["setups"] = {way.__name__: words(way(configs[0])) for way in (naive, ours)}
         content["training"] = [found.summary(limits) for found in steps]
     if answers:
-        single = limits[torch.float32]
-        content["answering"] = [found.summary(single) for found in answers]
-        content["sides"] = [found.summary(single) for found in sides]
+        kind = torch.bfloat16 if half(where) else torch.float32  # float16 has the same limits
+        reach = limits[kind], kind.itemsize
+        content["answering"] = [found.summary(*reach) for found in answers]
+        content["sides"] = [found.summary(*reach) for found in sides]
         content["growth"] = growth(content["answering"], content["sides"])
         files += _draw(content, target)
     write_atomic(target / BENCH, (json.dumps(content, indent=2) + "\n").encode())

@@ -79,11 +79,22 @@ class VqLearner(nn.Module):
         super().__init__()
         self.network = network
         self.posterior = posterior
+        self.aside: torch.cuda.Stream | None = None
+        """Where φ looks at the answers while θ looks at the inputs; autograd does it alike."""
 
     def forward(self, x: Float[Tensor, "b *x"], y: Float[Tensor, "b r *y"]) -> VqTrace:
         """Encode, quantize, decode."""
-        view = self.network(x)
-        encoding = self.posterior(x, y).float()
+        if self.aside is None:
+            view, encoding = self.network(x), self.posterior(x, y)
+        else:
+            main = torch.cuda.current_stream(x.device)
+            self.aside.wait_stream(main)
+            with torch.cuda.stream(self.aside):
+                encoding = self.posterior(x, y)
+            view = self.network(x)
+            main.wait_stream(self.aside)
+            encoding.record_stream(main)
+        encoding = encoding.float()
         quantized = self.network.codebook(encoding.flatten(0, 1))
         logits = self.network.decode(view, quantized.code.view_as(encoding))
         b, r = y.shape[:2]

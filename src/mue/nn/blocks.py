@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -110,7 +110,8 @@ class ResidualBlock(nn.Module):
         weights = [t for conv in convs for t in (conv.weight, cast("Tensor", conv.bias))]
         own = self.shortcut if isinstance(self.shortcut, nn.Conv2d) else None
         shortcut = (None, None) if own is None else (own.weight, own.bias)
-        found = torch.ops.mue.residual(x.to(torch.bfloat16), *weights, *shortcut, self.linear)
+        x = x.to(torch.bfloat16).contiguous(memory_format=torch.channels_last)
+        found = torch.ops.mue.residual(x, *weights, *shortcut, self.linear)
         return cast("Tensor", found[0])
 
 
@@ -121,6 +122,28 @@ def compute_(module: nn.Module, *, kernels: bool, recompute: bool) -> None:
     for part in module.modules():
         if isinstance(part, ResidualBlock):
             part.kernels, part.recompute = kernels, recompute
+
+
+class _Dense(torch.autograd.Function):
+    """The tensor itself; its gradient gets memory of its own, in the layout of the tensor."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        del ctx
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        del ctx
+        return grads[0].contiguous(memory_format=torch.channels_last)
+
+
+def dense(x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
+    """The tensor itself, with a gradient that is no slice of another one.
+
+    Between two compiled pieces of a network a slice would be copied, slowly.
+    """
+    return _Dense.apply(x) if torch.compiler.is_compiling() else x
 
 
 def halve(x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h2 w2"]:

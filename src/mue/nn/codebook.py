@@ -48,7 +48,7 @@ class Codebook(nn.Module):
         with torch.autocast(e.device.type, enabled=False):
             e = e.float()
             codes = self.codes.detach()
-            centre = codes.mean(dim=0)  # a common offset would drown the differences in rounding
+            centre = codes[0]  # a common offset would drown the differences in rounding
             from_centre = codes - centre
             near = from_centre.square().sum(dim=1) - 2 * (e.detach() - centre) @ from_centre.T
             index = near.argmin(dim=1)

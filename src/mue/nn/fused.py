@@ -8,12 +8,15 @@ forward three kernels a block, backward three for the input and one for each wei
 `ResidualBlock` itself is the twin in plain PyTorch; a test holds the two together.
 """
 
+import functools
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from mue.nn.kernels import convolution, gradients
+
+_FEW = 1 << 16  # pixels of a batch
 
 
 def _nhwc(x: Tensor) -> Tensor:
@@ -22,6 +25,55 @@ def _nhwc(x: Tensor) -> Tensor:
 
 def _nchw(x: Tensor) -> Tensor:
     return x.permute(0, 3, 1, 2)
+
+
+class _Beside:
+    """Gradients of weights, beside those of activations, which do not wait for them.
+
+    That pays where there are so few pixels that one kernel does not fill the device.
+    """
+
+    def __init__(self, like: Tensor) -> None:
+        few = like.numel() // like.shape[3] <= _FEW
+        self._streams = _streams(like.device) if like.is_cuda and few else None
+        self._kept: list[object] = []  # so that no memory is given to somebody else before the end
+        self._found: list[Tensor] = []
+
+    def __enter__(self) -> "_Beside":
+        """Start."""
+        return self
+
+    def take(self, x: Tensor, g: Tensor, rows: int = 3) -> Tensor:
+        """The gradients of a weight and its bias, computed as soon as x and g are there."""
+        if self._streams is None:
+            return gradients(x, g, rows=rows).total()
+        main, side = self._streams
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            parts = gradients(x, g, rows=rows)
+            found = parts.total()
+        self._kept += [x, g, parts]
+        self._found.append(found)
+        return found
+
+    def __exit__(self, *_: object) -> None:
+        """Wait for all of them, on the device."""
+        if self._streams is not None:
+            main, side = self._streams
+            main.wait_stream(side)
+            for found in self._found:
+                found.record_stream(main)
+
+
+@functools.cache
+def _side(device: torch.device, main: int) -> torch.cuda.Stream:
+    del main  # a stream of its own for each
+    return torch.cuda.Stream(device)
+
+
+def _streams(device: torch.device) -> tuple[torch.cuda.Stream, torch.cuda.Stream]:
+    main = torch.cuda.current_stream(device)
+    return main, _side(device, main.cuda_stream)
 
 
 @torch.library.custom_op("mue::residual", mutates_args=())
@@ -92,24 +144,20 @@ def residual_backward(
     ws: Tensor | None,
     needs_x: bool,
 ) -> list[Tensor]:
-    """The gradients of x (where it is needed) and of the weights and biases, in order."""
+    """The gradients of x, where it is needed, and of each weight and its bias in one piece."""
     g_, x_, one_, two_ = _nhwc(g), _nhwc(x), _nhwc(one), _nhwc(two)
-    dw3, db3 = gradients(two_, g_)
-    d2 = convolution(g_, _nhwc(w3), turned=True, mask=two_)
-    dw2, db2 = gradients(one_, d2)
-    d1 = convolution(d2, _nhwc(w2), turned=True, mask=one_)
-    dw1, db1 = gradients(x_, d1)
-    found = [_nchw(dw1), db1, _nchw(dw2), db2, _nchw(dw3), db3]
-    if ws is not None:
-        dws, _ = gradients(x_, g_, rows=1, bias=False)
-        found += [_nchw(dws), db3.clone()]
-    if needs_x:
-        flat = None if ws is None else _nhwc(ws)
-        found = [
-            _nchw(convolution(d1, _nhwc(w1), turned=True, second=g_, w2=flat)),
-            *found,
-        ]
-    return found
+    with _Beside(g_) as beside:
+        of_3 = beside.take(two_, g_)
+        of_s = [] if ws is None else [beside.take(x_, g_, rows=1)]
+        d2 = convolution(g_, _nhwc(w3), turned=True, mask=two_)
+        of_2 = beside.take(one_, d2)
+        d1 = convolution(d2, _nhwc(w2), turned=True, mask=one_)
+        of_1 = beside.take(x_, d1)
+        dx: list[Tensor] = []
+        if needs_x:
+            own = None if ws is None else _nhwc(ws)
+            dx = [_nchw(convolution(d1, _nhwc(w1), turned=True, second=g_, w2=own))]
+    return [*dx, of_1, of_2, of_3, *of_s]
 
 
 @residual_backward.register_fake
@@ -126,16 +174,7 @@ def _(
 ) -> list[Tensor]:
     del g, one, two
 
-    def of(weight: Tensor) -> list[Tensor]:
-        o, i, ky, kx = weight.shape
-        return [
-            _nchw(weight.new_empty((o, ky, kx, i), dtype=torch.float32)),
-            weight.new_empty((o,), dtype=torch.float32),
-        ]
-
-    found = [*of(w1), *of(w2), *of(w3)]
-    if ws is not None:
-        found += of(ws)
+    found = [w.new_empty(w.numel() + len(w)) for w in (w1, w2, w3, ws) if w is not None]
     if needs_x:
         b, c, h, w = x.shape
         found = [_nchw(x.new_empty((b, h, w, c))), *found]
@@ -153,9 +192,16 @@ def _backward(ctx: Any, g: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
     x, w1, w2, w3, ws, out, one, two = ctx.saved_tensors
     g = g.to(x.dtype) if out is None else torch.where(out > 0, g, 0)
     found = residual_backward(g, x, one, two, w1, w2, w3, ws, ctx.needs_x)
-    before = [] if ctx.needs_x else [None]
-    after = [None] if ws is not None else [None, None, None]
-    return *before, *found, *after
+    dx = found.pop(0) if ctx.needs_x else None
+    weights = [w for w in (w1, w2, w3, ws) if w is not None]
+    apart = [t for flat, w in zip(found, weights, strict=True) for t in _split(flat, w)]
+    return dx, *apart, *[None] * (9 - len(apart))
+
+
+def _split(flat: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradients of a weight and of its bias."""
+    o, i, ky, kx = weight.shape
+    return _nchw(flat[: weight.numel()].view(o, ky, kx, i)), flat[weight.numel() :]
 
 
 residual.register_autograd(_backward, setup_context=_keep)

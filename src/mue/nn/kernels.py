@@ -1,4 +1,4 @@
-"""3x3 convolutions and their gradients for few channels, in Triton.
+"""3x3 convolutions and their gradients as Triton kernels: which one, and how the work is cut.
 
 Tensors are b h w c in memory. A weight is o ky kx i, as PyTorch keeps one in channels_last, in
 float32: it is rounded when it is loaded. Sums are float32.
@@ -7,247 +7,93 @@ float32: it is rounded when it is loaded. Sums are float32.
 # Triton has no types, and is not installed where there is no GPU.
 # pyright: basic, reportMissingImports=false, reportIndexIssue=false
 
+import math
+from dataclasses import dataclass
+
 import torch
 import triton
-import triton.language as tl
 from torch import Tensor
 
+from mue.nn import taps, windows
 
-@triton.jit
-def _convolve(
-    x,
-    w,
-    bias,
-    x2,
-    w2,
-    bias2,
-    mask,
-    y,
-    m_all,
-    H: tl.constexpr,
-    W: tl.constexpr,
-    C: tl.constexpr,
-    C2: tl.constexpr,
-    N: tl.constexpr,
-    TURNED: tl.constexpr,
-    BIAS: tl.constexpr,
-    SECOND: tl.constexpr,
-    RELU: tl.constexpr,
-    MASK: tl.constexpr,
-    BM: tl.constexpr,
-    BN: tl.constexpr,
-    BC: tl.constexpr,
-    BC2: tl.constexpr,
-):
-    """A 3x3 convolution with what surrounds it: y = [mask >] [relu] (x * w + bias + shortcut(x2)).
+Tiles = dict[str, int]
 
-    TURNED reads the weights as the gradient of the input needs them: the kernel turned round, in
-    and out exchanged. SECOND: 0 no shortcut, 1 x2 itself, 2 a 1x1 convolution of x2.
-    """
-    m = tl.program_id(0) * BM + tl.arange(0, BM)
-    n = tl.program_id(1) * BN + tl.arange(0, BN)
-    inside = m < m_all
-    column = m % W
-    row = (m // W) % H
-    n_ok = n < N
-    acc = tl.zeros((BM, BN), dtype=tl.float32)
-    if 9 * C <= 32:  # so few that all taps are one product
-        k = tl.arange(0, 16 if 9 * C <= 16 else 32)
-        tap = k // C
-        c = k % C
-        r = row[:, None] + (tap // 3 - 1)[None, :]
-        q = column[:, None] + (tap % 3 - 1)[None, :]
-        seen = inside[:, None] & (k < 9 * C)[None, :] & (r >= 0) & (r < H) & (q >= 0) & (q < W)
-        away = ((tap // 3 - 1) * W + tap % 3 - 1) * C + c
-        a = tl.load(x + m[:, None] * C + away[None, :], mask=seen, other=0.0)
-        if TURNED:
-            of = w + c[:, None] * (9 * N) + (8 - tap)[:, None] * N + n[None, :]
-        else:
-            of = w + n[None, :] * (9 * C) + k[:, None]
-        b = tl.load(of, mask=(k < 9 * C)[:, None] & n_ok[None, :], other=0.0).to(a.dtype)
-        acc = tl.dot(a, b, acc)
-    else:
-        blocks: tl.constexpr = (C + BC - 1) // BC
-        for t in range(9 * blocks):
-            tap = t // blocks
-            c = (t % blocks) * BC + tl.arange(0, BC)
-            dy = tap // 3 - 1
-            dx = tap % 3 - 1
-            seen = (
-                inside & (row + dy >= 0) & (row + dy < H) & (column + dx >= 0) & (column + dx < W)
-            )
-            at = x + (m + dy * W + dx)[:, None] * C + c[None, :]
-            if C % BC == 0:
-                a = tl.load(at, mask=seen[:, None], other=0.0)
-            else:
-                a = tl.load(at, mask=seen[:, None] & (c < C)[None, :], other=0.0)
-            if TURNED:
-                of = w + c[:, None] * (9 * N) + (8 - tap) * N + n[None, :]
-            else:
-                of = w + n[None, :] * (9 * C) + tap * C + c[:, None]
-            b = tl.load(of, mask=(c < C)[:, None] & n_ok[None, :], other=0.0).to(a.dtype)
-            acc = tl.dot(a, b, acc)
-    if SECOND == 2:
-        for t in range((C2 + BC2 - 1) // BC2):
-            c = t * BC2 + tl.arange(0, BC2)
-            a = tl.load(
-                x2 + m[:, None] * C2 + c[None, :],
-                mask=inside[:, None] & (c < C2)[None, :],
-                other=0.0,
-            )
-            if TURNED:
-                of = w2 + c[:, None] * N + n[None, :]
-            else:
-                of = w2 + n[None, :] * C2 + c[:, None]
-            b = tl.load(of, mask=(c < C2)[:, None] & n_ok[None, :], other=0.0).to(a.dtype)
-            acc = tl.dot(a, b, acc)
-    to = m[:, None] * N + n[None, :]
-    ok = inside[:, None] & n_ok[None, :]
-    if SECOND == 1:
-        acc += tl.load(x2 + to, mask=ok, other=0.0).to(tl.float32)
-    if BIAS:
-        acc += tl.load(bias + n, mask=n_ok, other=0.0)[None, :]
-        if SECOND == 2:
-            acc += tl.load(bias2 + n, mask=n_ok, other=0.0)[None, :]
-    if RELU:
-        acc = tl.maximum(acc, 0.0)
-    if MASK:
-        acc = tl.where(tl.load(mask + to, mask=ok, other=0.0) > 0, acc, 0.0)
-    tl.store(y + to, acc.to(y.dtype.element_ty), mask=ok)
-
-
-@triton.jit
-def _weigh(
-    x,
-    g,
-    dw,
-    db,
-    m_all,
-    parts,
-    H: tl.constexpr,
-    W: tl.constexpr,
-    C: tl.constexpr,
-    N: tl.constexpr,
-    ROWS: tl.constexpr,
-    BIAS: tl.constexpr,
-    BM: tl.constexpr,
-    BN: tl.constexpr,
-    BC: tl.constexpr,
-):
-    """Parts of the gradients of weight and bias: of a row of a 3x3 kernel, or of a 1x1 (ROWS 1).
-
-    dw[part, n, tap, c] = sum over the pixels of a part of g[pixel, n] x[pixel + tap, c].
-    """
-    part = tl.program_id(1)
-    blocks: tl.constexpr = (C + BC - 1) // BC
-    ky = tl.program_id(0) // blocks
-    c = (tl.program_id(0) % blocks) * BC + tl.arange(0, BC)
-    n = tl.program_id(2) * BN + tl.arange(0, BN)
-    c_ok = c < C
-    n_ok = n < N
-    left = tl.zeros((BC, BN), dtype=tl.float32)
-    middle = tl.zeros((BC, BN), dtype=tl.float32)
-    right = tl.zeros((BC, BN), dtype=tl.float32)
-    total = tl.zeros((BN,), dtype=tl.float32)
-    dy = ky - 1 if ROWS == 3 else 0
-    for start in range(part * BM, m_all, parts * BM):
-        m = start + tl.arange(0, BM)
-        inside = m < m_all
-        column = m % W
-        row = (m // W) % H
-        gy = tl.load(
-            g + m[:, None] * N + n[None, :], mask=inside[:, None] & n_ok[None, :], other=0.0
-        )
-        seen = inside & (row + dy >= 0) & (row + dy < H)
-        at = x + (m + dy * W)[:, None] * C + c[None, :]
-        a = tl.load(at, mask=seen[:, None] & c_ok[None, :], other=0.0)
-        middle = tl.dot(tl.trans(a), gy, middle)
-        if ROWS == 3:
-            a = tl.load(at - C, mask=(seen & (column > 0))[:, None] & c_ok[None, :], other=0.0)
-            left = tl.dot(tl.trans(a), gy, left)
-            a = tl.load(at + C, mask=(seen & (column < W - 1))[:, None] & c_ok[None, :], other=0.0)
-            right = tl.dot(tl.trans(a), gy, right)
-        if BIAS:
-            total += tl.sum(gy.to(tl.float32), axis=0)
-    ok = c_ok[:, None] & n_ok[None, :]
-    if ROWS == 3:
-        to = dw + ((part * N + n[None, :]) * 9 + ky * 3) * C + c[:, None]
-        tl.store(to, left, mask=ok)
-        tl.store(to + C, middle, mask=ok)
-        tl.store(to + 2 * C, right, mask=ok)
-    else:
-        tl.store(dw + (part * N + n[None, :]) * C + c[:, None], middle, mask=ok)
-    if BIAS:
-        if tl.program_id(0) == 0:
-            tl.store(db + part * N + n, total, mask=n_ok)
-
-
-@triton.jit
-def _weigh_few(
-    x,
-    g,
-    dw,
-    db,
-    m_all,
-    parts,
-    H: tl.constexpr,
-    W: tl.constexpr,
-    C: tl.constexpr,
-    N: tl.constexpr,
-    BM: tl.constexpr,
-    BN: tl.constexpr,
-    BK: tl.constexpr,
-):
-    """`_weigh` for so few channels that all taps of a 3x3 kernel are one product."""
-    part = tl.program_id(0)
-    n = tl.program_id(1) * BN + tl.arange(0, BN)
-    n_ok = n < N
-    k = tl.arange(0, BK)
-    tap = k // C
-    dy = tap // 3 - 1
-    dx = tap % 3 - 1
-    away = (dy * W + dx) * C + k % C
-    acc = tl.zeros((BK, BN), dtype=tl.float32)
-    total = tl.zeros((BN,), dtype=tl.float32)
-    for start in range(part * BM, m_all, parts * BM):
-        m = start + tl.arange(0, BM)
-        inside = m < m_all
-        r = ((m // W) % H)[:, None] + dy[None, :]
-        q = (m % W)[:, None] + dx[None, :]
-        seen = inside[:, None] & (k < 9 * C)[None, :] & (r >= 0) & (r < H) & (q >= 0) & (q < W)
-        a = tl.load(x + m[:, None] * C + away[None, :], mask=seen, other=0.0)
-        gy = tl.load(
-            g + m[:, None] * N + n[None, :], mask=inside[:, None] & n_ok[None, :], other=0.0
-        )
-        acc = tl.dot(tl.trans(a), gy, acc)
-        total += tl.sum(gy.to(tl.float32), axis=0)
-    to = dw + (part * N + n[None, :]) * (9 * C) + k[:, None]
-    tl.store(to, acc, mask=(k < 9 * C)[:, None] & n_ok[None, :])
-    tl.store(db + part * N + n, total, mask=n_ok)
+_MOST_SHARED = 200_000  # bytes, of the 227 KiB that a processor has
 
 
 def _block(channels: int, most: int) -> int:
     return min(most, max(16, triton.next_power_of_2(channels)))
 
 
-def conv_tiles(m: int, c: int, n: int) -> dict[str, int]:
-    """How a convolution of m pixels from c to n channels is cut into tiles; found by trying."""
-    bn = _block(n, 64)
-    bm = 256 if n <= 32 else 128
-    while bm > 64 and triton.cdiv(m, bm) * triton.cdiv(n, bn) < 264:  # two for each processor
-        bm //= 2
-    warps = 8 if bm == 256 or (bm == 128 and n >= 64 and c >= 64) else 4
-    stages = 1 if c <= 32 else 3  # loads that run ahead pass by the cache that nine taps share
-    return {"BM": bm, "BN": bn, "BC": _block(c, 64), "num_warps": warps, "num_stages": stages}
+def _window(h: int, w: int, c: int, c2: int, n: int, sy: int, sx: int) -> Tiles | None:
+    """Tiles of sy by sx pixels, where the kernels of `windows` can take them."""
+    if 9 * c <= 32 or h % sy or w % sx:
+        return None
+    row, result = triton.next_power_of_2((sx + 2) * c), triton.next_power_of_2(sy * sx * n)
+    across = math.gcd(w // sx, 8)
+    return {
+        "SY": sy,
+        "SX": sx,
+        "TY": math.gcd(h // sy, 64 // across),
+        "TX": across,
+        "BK": row,
+        "BK2": max(16, triton.next_power_of_2(sy * sx * c2)),
+        "BE": max(16, result),
+    }
 
 
-def grad_tiles(m: int, c: int, n: int, rows: int) -> dict[str, int]:
+def _shared(tiles: Tiles) -> int:
+    """Bytes of shared memory that `windows.convolve` takes: weights, and rows loaded ahead."""
+    rows, bm, bk, bk2, be = (tiles[name] for name in ("SY", "BM", "BK", "BK2", "BE"))
+    rows += 2
+    return 2 * ((rows * bk + bk2) * be + tiles["num_stages"] * (rows * bk + bk2) * bm)
+
+
+def conv_tiles(m: int, h: int, w: int, c: int, c2: int, n: int) -> Tiles:
+    """How a convolution of m pixels from c to n channels is cut into tiles; found by trying.
+
+    With SY and SX it is one of `windows`, and PROGRAMS of them go from tile to tile.
+    """
+    window = _window(h, w, c, c2, n, *((2, 2) if n == 1 else (1, 2)))
+    if window and max(c, n) <= 32 and c2 <= 64:
+        tiles = window | {"BM": 64, "PROGRAMS": 264, "num_warps": 4, "num_stages": 3}
+        ahead = (c <= 16 or h * w >= 1 << 14) and _shared(tiles) <= _MOST_SHARED
+        return tiles if ahead else tiles | {"num_stages": 1}
+    tiles = {"BM": 128, "BN": _block(n, 64), "BC": _block(c, 64), "BC2": _block(c2, 64)}
+    tiles |= {"num_warps": 4, "num_stages": 1 if c <= 32 else 3}
+    if m <= 1 << 12:  # the fewer the pixels, the smaller the tiles, and the longer each sum
+        side = 32 if m <= 1 << 10 and n <= 128 else 64
+        return tiles | {"BM": side, "BN": _block(n, side), "BC": _block(c, 128)}
+    if m >= 1 << 15 and n >= 128:
+        return tiles | {"BN": 128, "num_warps": 8, "num_stages": 1}
+    if m >= 1 << 17:
+        return tiles | {"BM": 256 if c <= 64 else 128, "num_warps": 8, "num_stages": 1}
+    if triton.cdiv(m, 128) * triton.cdiv(n, tiles["BN"]) < 132:
+        return tiles | {"BM": 64}
+    return tiles | ({"num_stages": 1} if n >= 192 else {})
+
+
+def grad_tiles(m: int, h: int, w: int, c: int, n: int, rows: int) -> Tiles:
     """How the gradient of a weight is cut into tiles, and how many parts its sum has."""
+    small = c * n <= 256
+    window = _window(h, w, c, 1, n, *((2, 2) if small else (1, 2)))
+    if rows == 3 and window and max(c, n) <= 32:
+        del window["BK2"]
+        tile = window["SY"] * window["SX"]
+        wide = c * n > 512
+        return window | {
+            "BM": 128 if wide else 64,
+            "parts": min(triton.cdiv(m // tile, 64), 132 if wide else 264),
+            "num_warps": 4 if small else 8,
+            "num_stages": 1 if wide else 2,
+        }
     bc, bn, bm = _block(c, 64), _block(n, 64), 128
     each = rows * triton.cdiv(c, bc) * triton.cdiv(n, bn)
-    warps = {16: 1, 32: 2}.get(max(bc, bn), 4)  # a warp is of use only with a tile of its own
-    parts = max(1, min(triton.cdiv(m, bm), 2112 // (warps * each)))
-    stages = 1 if c <= 32 else 2
+    if max(bc, bn) <= 32:  # a warp is of use only with a tile of its own
+        warps, most, stages = max(bc, bn) // 16, 1056, 1
+    else:
+        warps, most, stages = 4, 132 * 4, 3
+    parts = max(1, min(triton.cdiv(m, bm), most // (warps * each)))
     return {"BM": bm, "BN": bn, "BC": bc, "parts": parts, "num_warps": warps, "num_stages": stages}
 
 
@@ -264,15 +110,14 @@ def convolution(
     turned: bool = False,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """What `_convolve` says, of tensors b h w c."""
+    """What `taps.convolve` says, of tensors b h w c."""
     b, h, width, c = x.shape
     n = w.shape[3] if turned else w.shape[0]
     y = x.new_empty((b, h, width, n), dtype=dtype)
     m = b * h * width
-    c2 = 0 if second is None else second.shape[3]
-    tiles = conv_tiles(m, c, n)
-    grid = (triton.cdiv(m, tiles["BM"]), triton.cdiv(n, tiles["BN"]))
-    _convolve[grid](
+    c2 = 1 if second is None else second.shape[3]
+    tiles = conv_tiles(m, h, width, c, c2, n)
+    tensors = (
         x,
         w,
         w if bias is None else bias,
@@ -281,40 +126,89 @@ def convolution(
         w if bias2 is None else bias2,
         x if mask is None else mask,
         y,
-        m,
-        H=h,
-        W=width,
-        C=c,
-        C2=max(1, c2),
-        N=n,
-        TURNED=turned,
-        BIAS=bias is not None,
-        SECOND=0 if second is None else 1 if w2 is None else 2,
-        RELU=relu,
-        MASK=mask is not None,
-        BC2=_block(max(1, c2), 64),
-        **tiles,
     )
+    what = {
+        "H": h,
+        "W": width,
+        "C": c,
+        "C2": c2,
+        "N": n,
+        "TURNED": turned,
+        "BIAS": bias is not None,
+        "SECOND": 0 if second is None else 1 if w2 is None else 2,
+        "RELU": relu,
+        "MASK": mask is not None,
+    }
+    if "SY" in tiles:
+        count = m // (tiles["SY"] * tiles["SX"])
+        programs = min(tiles.pop("PROGRAMS"), triton.cdiv(count, tiles["BM"]))
+        windows.convolve[(programs,)](*tensors, count, **what, **tiles)
+    else:
+        grid = (triton.cdiv(m, tiles["BM"]), triton.cdiv(n, tiles["BN"]))
+        taps.convolve[grid](*tensors, m, **what, **tiles)
     return y
 
 
-def gradients(x: Tensor, g: Tensor, *, rows: int = 3, bias: bool = True) -> tuple[Tensor, Tensor]:
-    """Gradients of a weight and of its bias."""
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The gradients of a weight and of its bias, in parts that are still to be summed.
+
+    Attributes:
+        dw: Of the weight, as the kernel leaves it.
+        db: Of the bias.
+        count: How many parts.
+        shape: Of the weight: o ky kx i.
+        tile: Height and width of the tiles of `windows`, or nothing.
+    """
+
+    dw: Tensor
+    db: Tensor
+    count: int
+    shape: tuple[int, int, int, int]
+    tile: tuple[int, int] | None = None
+
+    def total(self) -> Tensor:
+        """Their sums, the weight first, as one vector."""
+        n, rows, _, c = self.shape
+        size = rows * rows * c * n
+        out = self.dw.new_empty(size + n)
+        cut = {"BP": 128, "BO": 16} if size <= 1 << 14 else {"BP": 16, "BO": 128}
+        grid = (triton.cdiv(size + n, cut["BO"]),)
+        if self.tile is None:
+            taps.total[grid](self.dw, self.db, out, self.count, NK=size, N=n, **cut)
+        else:
+            sy, sx = self.tile
+            windows.total[grid](self.dw, self.db, out, self.count, C=c, N=n, SY=sy, SX=sx, **cut)
+        return out
+
+
+def gradients(x: Tensor, g: Tensor, *, rows: int = 3) -> Parts:
+    """Gradients of the weight and the bias of a convolution of x, from that of its result."""
     b, h, width, c = x.shape
     n = g.shape[3]
     m = b * h * width
-    tiles = grad_tiles(m, c, n, rows)
-    parts, across = tiles["parts"], rows * triton.cdiv(c, tiles["BC"])
-    dw = x.new_empty((parts, n, rows, rows, c), dtype=torch.float32)
-    db = x.new_empty((parts, n), dtype=torch.float32)
+    tiles = grad_tiles(m, h, width, c, n, rows)
+    count, what = tiles["parts"], {"H": h, "W": width, "C": c, "N": n}
+    shape = (n, rows, rows, c)
+    if "SY" in tiles:
+        sy, sx = tiles["SY"], tiles["SX"]
+        found = _parts(x, count, (sy + 2) * (sx + 2) * c, sy * sx * n)
+        windows.weigh[(count,)](x, g, *found, m // (sy * sx), **what, **tiles)
+        return Parts(*found, count, shape, (sy, sx))
+    found = _parts(x, count, rows * rows * c, n)
     down = triton.cdiv(n, tiles["BN"])
     if rows == 3 and 9 * c <= 32:
         del tiles["BC"]
-        _weigh_few[(parts, down)](
-            x, g, dw, db, m, H=h, W=width, C=c, N=n, BK=16 if 9 * c <= 16 else 32, **tiles
-        )
+        few = {"BK": 16 if 9 * c <= 16 else 32}
+        taps.weigh_few[(count, down)](x, g, *found, m, **what, **few, **tiles)
     else:
-        _weigh[(across, parts, down)](
-            x, g, dw, db, m, H=h, W=width, C=c, N=n, ROWS=rows, BIAS=bias, **tiles
-        )
-    return dw.sum(dim=0), db.sum(dim=0)
+        across = rows * triton.cdiv(c, tiles["BC"])
+        taps.weigh[(across, count, down)](x, g, *found, m, **what, ROWS=rows, **tiles)
+    return Parts(*found, count, shape)
+
+
+def _parts(like: Tensor, count: int, rows: int, results: int) -> tuple[Tensor, Tensor]:
+    return (
+        like.new_empty(count * rows * results, dtype=torch.float32),
+        like.new_empty(count * results, dtype=torch.float32),
+    )

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mue.nn.backbone import Features
-from mue.nn.blocks import Norm, ResidualBlock, Rest, double, halve, pad_to_multiple
+from mue.nn.blocks import Norm, ResidualBlock, Rest, dense, double, halve, pad_to_multiple
 
 INNERMOST = 2
 """Blocks at the bottom, of the encoder and of the decoder, that dropout follows."""
@@ -221,7 +221,8 @@ class UNetDecoder(nn.Module):
         """What stage i is given: below it, and beside it."""
         if i == 1:
             return h
-        return torch.cat([double(h), repeat(skips[i - 1], len(h) // len(skips[0]))], dim=1)
+        skip = repeat(dense(skips[i - 1]), len(h) // len(skips[0]))
+        return torch.cat([double(h), skip], dim=1)
 
     def _stage(self, i: int, h: Tensor, skips: Sequence[Tensor]) -> Tensor:
         return self.stages[i - 1](self._entering(i, h, skips))

@@ -1,0 +1,243 @@
+"""3x3 convolutions and their gradients, in Triton, one tap of the kernel after the other.
+
+Tensors are b h w c in memory. A weight is o ky kx i, as PyTorch keeps one in channels_last, in
+float32: it is rounded when it is loaded. Sums are float32.
+"""
+
+# Triton has no types, and is not installed where there is no GPU.
+# pyright: basic, reportMissingImports=false, reportIndexIssue=false
+
+from typing import no_type_check
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+@no_type_check
+def convolve(
+    x,
+    w,
+    bias,
+    x2,
+    w2,
+    bias2,
+    mask,
+    y,
+    m_all,
+    H: tl.constexpr,
+    W: tl.constexpr,
+    C: tl.constexpr,
+    C2: tl.constexpr,
+    N: tl.constexpr,
+    TURNED: tl.constexpr,
+    BIAS: tl.constexpr,
+    SECOND: tl.constexpr,
+    RELU: tl.constexpr,
+    MASK: tl.constexpr,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BC: tl.constexpr,
+    BC2: tl.constexpr,
+):
+    """A 3x3 convolution with what surrounds it: y = [mask >] [relu] (x * w + bias + shortcut(x2)).
+
+    TURNED reads the weights as the gradient of the input needs them: the kernel turned round, in
+    and out exchanged. SECOND: 0 no shortcut, 1 x2 itself, 2 a 1x1 convolution of x2.
+    """
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    n = tl.program_id(1) * BN + tl.arange(0, BN)
+    inside = m < m_all
+    column = m % W
+    row = (m // W) % H
+    n_ok = n < N
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    if 9 * C <= 32:  # so few that all taps are one product
+        k = tl.arange(0, 16 if 9 * C <= 16 else 32)
+        tap = k // C
+        c = k % C
+        r = row[:, None] + (tap // 3 - 1)[None, :]
+        q = column[:, None] + (tap % 3 - 1)[None, :]
+        seen = inside[:, None] & (k < 9 * C)[None, :] & (r >= 0) & (r < H) & (q >= 0) & (q < W)
+        away = ((tap // 3 - 1) * W + tap % 3 - 1) * C + c
+        a = tl.load(x + m[:, None] * C + away[None, :], mask=seen, other=0.0)
+        if TURNED:
+            of = w + c[:, None] * (9 * N) + (8 - tap)[:, None] * N + n[None, :]
+        else:
+            of = w + n[None, :] * (9 * C) + k[:, None]
+        b = tl.load(of, mask=(k < 9 * C)[:, None] & n_ok[None, :], other=0.0).to(a.dtype)
+        acc = tl.dot(a, b, acc)
+    else:
+        blocks: tl.constexpr = (C + BC - 1) // BC
+        for t in range(9 * blocks):
+            tap = t // blocks
+            c = (t % blocks) * BC + tl.arange(0, BC)
+            dy = tap // 3 - 1
+            dx = tap % 3 - 1
+            seen = (
+                inside & (row + dy >= 0) & (row + dy < H) & (column + dx >= 0) & (column + dx < W)
+            )
+            at = x + (m + dy * W + dx)[:, None] * C + c[None, :]
+            if C % BC == 0:
+                a = tl.load(at, mask=seen[:, None], other=0.0)
+            else:
+                a = tl.load(at, mask=seen[:, None] & (c < C)[None, :], other=0.0)
+            if TURNED:
+                of = w + c[:, None] * (9 * N) + (8 - tap) * N + n[None, :]
+            else:
+                of = w + n[None, :] * (9 * C) + tap * C + c[:, None]
+            b = tl.load(of, mask=(c < C)[:, None] & n_ok[None, :], other=0.0).to(a.dtype)
+            acc = tl.dot(a, b, acc)
+    if SECOND == 2:
+        for t in range((C2 + BC2 - 1) // BC2):
+            c = t * BC2 + tl.arange(0, BC2)
+            a = tl.load(
+                x2 + m[:, None] * C2 + c[None, :],
+                mask=inside[:, None] & (c < C2)[None, :],
+                other=0.0,
+            )
+            if TURNED:
+                of = w2 + c[:, None] * N + n[None, :]
+            else:
+                of = w2 + n[None, :] * C2 + c[:, None]
+            b = tl.load(of, mask=(c < C2)[:, None] & n_ok[None, :], other=0.0).to(a.dtype)
+            acc = tl.dot(a, b, acc)
+    to = m[:, None] * N + n[None, :]
+    ok = inside[:, None] & n_ok[None, :]
+    if SECOND == 1:
+        acc += tl.load(x2 + to, mask=ok, other=0.0).to(tl.float32)
+    if BIAS:
+        acc += tl.load(bias + n, mask=n_ok, other=0.0)[None, :]
+        if SECOND == 2:
+            acc += tl.load(bias2 + n, mask=n_ok, other=0.0)[None, :]
+    if RELU:
+        acc = tl.maximum(acc, 0.0)
+    if MASK:
+        acc = tl.where(tl.load(mask + to, mask=ok, other=0.0) > 0, acc, 0.0)
+    tl.store(y + to, acc.to(y.dtype.element_ty), mask=ok)
+
+
+@triton.jit
+@no_type_check
+def weigh(
+    x,
+    g,
+    dw,
+    db,
+    m_all,
+    parts,
+    H: tl.constexpr,
+    W: tl.constexpr,
+    C: tl.constexpr,
+    N: tl.constexpr,
+    ROWS: tl.constexpr,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BC: tl.constexpr,
+):
+    """Parts of the gradients of weight and bias: of a row of a 3x3 kernel, or of a 1x1 (ROWS 1).
+
+    dw[part, n, tap, c] = sum over the pixels of a part of g[pixel, n] x[pixel + tap, c].
+    """
+    part = tl.program_id(1)
+    blocks: tl.constexpr = (C + BC - 1) // BC
+    ky = tl.program_id(0) // blocks
+    c = (tl.program_id(0) % blocks) * BC + tl.arange(0, BC)
+    n = tl.program_id(2) * BN + tl.arange(0, BN)
+    c_ok = c < C
+    n_ok = n < N
+    left = tl.zeros((BC, BN), dtype=tl.float32)
+    middle = tl.zeros((BC, BN), dtype=tl.float32)
+    right = tl.zeros((BC, BN), dtype=tl.float32)
+    total = tl.zeros((BN,), dtype=tl.float32)
+    dy = ky - 1 if ROWS == 3 else 0
+    for start in range(part * BM, m_all, parts * BM):
+        m = start + tl.arange(0, BM)
+        inside = m < m_all
+        column = m % W
+        row = (m // W) % H
+        gy = tl.load(
+            g + m[:, None] * N + n[None, :], mask=inside[:, None] & n_ok[None, :], other=0.0
+        )
+        seen = inside & (row + dy >= 0) & (row + dy < H)
+        at = x + (m + dy * W)[:, None] * C + c[None, :]
+        a = tl.load(at, mask=seen[:, None] & c_ok[None, :], other=0.0)
+        middle = tl.dot(tl.trans(a), gy, middle)
+        if ROWS == 3:
+            a = tl.load(at - C, mask=(seen & (column > 0))[:, None] & c_ok[None, :], other=0.0)
+            left = tl.dot(tl.trans(a), gy, left)
+            a = tl.load(at + C, mask=(seen & (column < W - 1))[:, None] & c_ok[None, :], other=0.0)
+            right = tl.dot(tl.trans(a), gy, right)
+        total += tl.sum(gy.to(tl.float32), axis=0)
+    ok = c_ok[:, None] & n_ok[None, :]
+    if ROWS == 3:
+        to = dw + ((part * N + n[None, :]) * 9 + ky * 3) * C + c[:, None]
+        tl.store(to, left, mask=ok)
+        tl.store(to + C, middle, mask=ok)
+        tl.store(to + 2 * C, right, mask=ok)
+    else:
+        tl.store(dw + (part * N + n[None, :]) * C + c[:, None], middle, mask=ok)
+    if tl.program_id(0) == 0:
+        tl.store(db + part * N + n, total, mask=n_ok)
+
+
+@triton.jit
+@no_type_check
+def weigh_few(
+    x,
+    g,
+    dw,
+    db,
+    m_all,
+    parts,
+    H: tl.constexpr,
+    W: tl.constexpr,
+    C: tl.constexpr,
+    N: tl.constexpr,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+):
+    """`weigh` for so few channels that all taps of a 3x3 kernel are one product."""
+    part = tl.program_id(0)
+    n = tl.program_id(1) * BN + tl.arange(0, BN)
+    n_ok = n < N
+    k = tl.arange(0, BK)
+    tap = k // C
+    dy = tap // 3 - 1
+    dx = tap % 3 - 1
+    away = (dy * W + dx) * C + k % C
+    acc = tl.zeros((BK, BN), dtype=tl.float32)
+    total = tl.zeros((BN,), dtype=tl.float32)
+    for start in range(part * BM, m_all, parts * BM):
+        m = start + tl.arange(0, BM)
+        inside = m < m_all
+        r = ((m // W) % H)[:, None] + dy[None, :]
+        q = (m % W)[:, None] + dx[None, :]
+        seen = inside[:, None] & (k < 9 * C)[None, :] & (r >= 0) & (r < H) & (q >= 0) & (q < W)
+        a = tl.load(x + m[:, None] * C + away[None, :], mask=seen, other=0.0)
+        gy = tl.load(
+            g + m[:, None] * N + n[None, :], mask=inside[:, None] & n_ok[None, :], other=0.0
+        )
+        acc = tl.dot(tl.trans(a), gy, acc)
+        total += tl.sum(gy.to(tl.float32), axis=0)
+    to = dw + (part * N + n[None, :]) * (9 * C) + k[:, None]
+    tl.store(to, acc, mask=(k < 9 * C)[:, None] & n_ok[None, :])
+    tl.store(db + part * N + n, total, mask=n_ok)
+
+
+@triton.jit
+@no_type_check
+def total(
+    dw, db, out, parts, NK: tl.constexpr, N: tl.constexpr, BP: tl.constexpr, BO: tl.constexpr
+):
+    """The parts of `weigh` summed: the gradient of the weight, then that of the bias."""
+    o = tl.program_id(0) * BO + tl.arange(0, BO)
+    acc = tl.zeros((BP, BO), dtype=tl.float32)
+    of_weight = (o < NK)[None, :]
+    of_bias = ((o >= NK) & (o < NK + N))[None, :]
+    for start in range(0, parts, BP):
+        p = (start + tl.arange(0, BP))[:, None]
+        acc += tl.load(dw + p * NK + o[None, :], mask=(p < parts) & of_weight, other=0.0)
+        acc += tl.load(db + p * N + (o - NK)[None, :], mask=(p < parts) & of_bias, other=0.0)
+    tl.store(out + o, tl.sum(acc, axis=0), mask=o < NK + N)

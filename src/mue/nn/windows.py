@@ -1,0 +1,286 @@
+"""3x3 convolutions and their gradients for few channels, in Triton: some pixels at once.
+
+With few channels a convolution is bound by what it loads, and tap by tap it loads every pixel nine
+times. A tile of SY by SX pixels sees a window of SY + 2 by SX + 2. A row of it lies in memory as
+one piece of (SX + 2) C numbers, and is a product of its own: SY + 2 products instead of nine, with
+SY SX N numbers as their result, for weights of which some are zero.
+
+Tensors are b h w c in memory; H is a multiple of SY TY, W of SX TX.
+"""
+
+# Triton has no types, and is not installed where there is no GPU.
+# pyright: basic, reportMissingImports=false, reportIndexIssue=false
+
+from typing import no_type_check
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+@no_type_check
+def _place(
+    m,
+    H: tl.constexpr,
+    W: tl.constexpr,
+    SY: tl.constexpr,
+    SX: tl.constexpr,
+    TY: tl.constexpr,
+    TX: tl.constexpr,
+):
+    """Of each tile of pixels: its row, its column and the number of its first pixel.
+
+    Tiles are counted in squares of TY by TX, so that those that a program sees at once have most
+    of their windows in common.
+    """
+    square = m // (TY * TX)
+    column = square % (W // SX // TX) * TX + m % TX
+    square = square // (W // SX // TX)
+    row = square % (H // SY // TY) * TY + m // TX % TY
+    line = square // (H // SY // TY) * (H // SY) + row
+    return row, column, line * SY * W + column * SX
+
+
+@triton.jit
+@no_type_check
+def _seen(
+    x,
+    first,
+    row,
+    column,
+    inside,
+    r: tl.constexpr,
+    H: tl.constexpr,
+    W: tl.constexpr,
+    C: tl.constexpr,
+    SY: tl.constexpr,
+    SX: tl.constexpr,
+    BK: tl.constexpr,
+):
+    """Row r of each window, zero beyond the image."""
+    k = tl.arange(0, BK)
+    there = inside
+    if r == 0:
+        there = there & (row > 0)
+    if r == SY + 1:
+        there = there & (row < H // SY - 1)
+    ok = ((column > 0)[:, None] | (k >= C)[None, :]) & there[:, None]
+    ok = ok & ((column < W // SX - 1)[:, None] | (k < (SX + 1) * C)[None, :])
+    if BK != (SX + 2) * C:
+        ok = ok & (k < (SX + 2) * C)[None, :]
+    return tl.load(x + ((first + (r - 1) * W - 1) * C)[:, None] + k[None, :], mask=ok, other=0.0)
+
+
+@triton.jit
+@no_type_check
+def _weight(
+    w,
+    r: tl.constexpr,
+    C: tl.constexpr,
+    N: tl.constexpr,
+    SY: tl.constexpr,
+    SX: tl.constexpr,
+    TURNED: tl.constexpr,
+    BK: tl.constexpr,
+    BE: tl.constexpr,
+):
+    """What row r of a window counts for each result of a tile."""
+    k = tl.arange(0, BK)[:, None]
+    e = tl.arange(0, BE)[None, :]
+    c = k % C
+    n = e % N
+    ky = r - e // (SX * N)
+    kx = k // C - (e // N) % SX
+    ok = (ky >= 0) & (ky < 3) & (kx >= 0) & (kx < 3) & (k < (SX + 2) * C) & (e < SY * SX * N)
+    if TURNED:
+        at = c * (9 * N) + (8 - ky * 3 - kx) * N + n
+    else:
+        at = n * (9 * C) + (ky * 3 + kx) * C + c
+    return tl.load(w + at, mask=ok, other=0.0)
+
+
+@triton.jit
+@no_type_check
+def convolve(
+    x,
+    w,
+    bias,
+    x2,
+    w2,
+    bias2,
+    mask,
+    y,
+    tiles,
+    H: tl.constexpr,
+    W: tl.constexpr,
+    C: tl.constexpr,
+    C2: tl.constexpr,
+    N: tl.constexpr,
+    TURNED: tl.constexpr,
+    BIAS: tl.constexpr,
+    SECOND: tl.constexpr,
+    RELU: tl.constexpr,
+    MASK: tl.constexpr,
+    SY: tl.constexpr,
+    SX: tl.constexpr,
+    TY: tl.constexpr,
+    TX: tl.constexpr,
+    BM: tl.constexpr,
+    BK: tl.constexpr,
+    BK2: tl.constexpr,
+    BE: tl.constexpr,
+):
+    """`taps.convolve`, SY by SX pixels at once; a program goes from tile to tile."""
+    kind = x.dtype.element_ty
+    w_0 = _weight(w, 0, C, N, SY, SX, TURNED, BK, BE).to(kind)
+    w_1 = _weight(w, 1, C, N, SY, SX, TURNED, BK, BE).to(kind)
+    w_2 = _weight(w, 2, C, N, SY, SX, TURNED, BK, BE).to(kind)
+    if SY == 2:
+        w_3 = _weight(w, 3, C, N, SY, SX, TURNED, BK, BE).to(kind)
+    e = tl.arange(0, BE)
+    e_ok = e < SY * SX * N
+    n = e % N
+    k2 = tl.arange(0, BK2)
+    if SECOND == 2:
+        same = (k2 // C2)[:, None] == (e // N)[None, :]
+        if TURNED:
+            at2 = (k2 % C2)[:, None] * N + n[None, :]
+        else:
+            at2 = n[None, :] * C2 + (k2 % C2)[:, None]
+        own = tl.load(
+            w2 + at2, mask=same & (k2 < SY * SX * C2)[:, None] & e_ok[None, :], other=0.0
+        ).to(kind)
+    added = tl.zeros((BE,), dtype=tl.float32)
+    if BIAS:
+        added += tl.load(bias + n, mask=e_ok, other=0.0)
+        if SECOND == 2:
+            added += tl.load(bias2 + n, mask=e_ok, other=0.0)
+    for start in range(tl.program_id(0) * BM, tiles, tl.num_programs(0) * BM):
+        m = start + tl.arange(0, BM)
+        inside = m < tiles
+        row, column, first = _place(m, H, W, SY, SX, TY, TX)
+        a_0 = _seen(x, first, row, column, inside, 0, H, W, C, SY, SX, BK)
+        a_1 = _seen(x, first, row, column, inside, 1, H, W, C, SY, SX, BK)
+        a_2 = _seen(x, first, row, column, inside, 2, H, W, C, SY, SX, BK)
+        if SY == 2:
+            a_3 = _seen(x, first, row, column, inside, 3, H, W, C, SY, SX, BK)
+        acc = tl.zeros((BM, BE), dtype=tl.float32)
+        acc = tl.dot(a_0, w_0, acc)
+        acc = tl.dot(a_1, w_1, acc)
+        acc = tl.dot(a_2, w_2, acc)
+        if SY == 2:
+            acc = tl.dot(a_3, w_3, acc)
+        if SECOND == 2:
+            at = (first * C2)[:, None] + (k2 // (SX * C2) * (W * C2) + k2 % (SX * C2))[None, :]
+            other = inside[:, None] & (k2 < SY * SX * C2)[None, :]
+            acc = tl.dot(tl.load(x2 + at, mask=other, other=0.0), own, acc)
+        to = (first * N)[:, None] + (e // (SX * N) * (W * N) + e % (SX * N))[None, :]
+        ok = inside[:, None] & e_ok[None, :]
+        if SECOND == 1:
+            acc += tl.load(x2 + to, mask=ok, other=0.0).to(tl.float32)
+        acc += added[None, :]
+        if RELU:
+            acc = tl.maximum(acc, 0.0)
+        if MASK:
+            acc = tl.where(tl.load(mask + to, mask=ok, other=0.0) > 0, acc, 0.0)
+        tl.store(y + to, acc.to(y.dtype.element_ty), mask=ok)
+
+
+@triton.jit
+@no_type_check
+def weigh(
+    x,
+    g,
+    dw,
+    db,
+    tiles,
+    parts,
+    H: tl.constexpr,
+    W: tl.constexpr,
+    C: tl.constexpr,
+    N: tl.constexpr,
+    SY: tl.constexpr,
+    SX: tl.constexpr,
+    TY: tl.constexpr,
+    TX: tl.constexpr,
+    BM: tl.constexpr,
+    BK: tl.constexpr,
+    BE: tl.constexpr,
+):
+    """Parts of the gradients of weight and bias, for each result of a tile apart.
+
+    dw[part, r, k, e] = sum over the tiles of a part of g[tile, e] x[tile, row r, k].
+    """
+    part = tl.program_id(0)
+    e = tl.arange(0, BE)
+    e_ok = e < SY * SX * N
+    d_0 = tl.zeros((BK, BE), dtype=tl.float32)
+    d_1 = tl.zeros((BK, BE), dtype=tl.float32)
+    d_2 = tl.zeros((BK, BE), dtype=tl.float32)
+    if SY == 2:
+        d_3 = tl.zeros((BK, BE), dtype=tl.float32)
+    total = tl.zeros((BE,), dtype=tl.float32)
+    for start in range(part * BM, tiles, parts * BM):
+        m = start + tl.arange(0, BM)
+        inside = m < tiles
+        row, column, first = _place(m, H, W, SY, SX, TY, TX)
+        at = (first * N)[:, None] + (e // (SX * N) * (W * N) + e % (SX * N))[None, :]
+        gy = tl.load(g + at, mask=inside[:, None] & e_ok[None, :], other=0.0)
+        a_0 = _seen(x, first, row, column, inside, 0, H, W, C, SY, SX, BK)
+        a_1 = _seen(x, first, row, column, inside, 1, H, W, C, SY, SX, BK)
+        a_2 = _seen(x, first, row, column, inside, 2, H, W, C, SY, SX, BK)
+        if SY == 2:
+            a_3 = _seen(x, first, row, column, inside, 3, H, W, C, SY, SX, BK)
+        d_0 = tl.dot(tl.trans(a_0), gy, d_0)
+        d_1 = tl.dot(tl.trans(a_1), gy, d_1)
+        d_2 = tl.dot(tl.trans(a_2), gy, d_2)
+        if SY == 2:
+            d_3 = tl.dot(tl.trans(a_3), gy, d_3)
+        total += tl.sum(gy.to(tl.float32), axis=0)
+    k = tl.arange(0, BK)
+    E: tl.constexpr = SY * SX * N
+    R: tl.constexpr = (SX + 2) * C
+    to = dw + part * ((SY + 2) * R * E) + k[:, None] * E + e[None, :]
+    ok = (k < R)[:, None] & e_ok[None, :]
+    tl.store(to, d_0, mask=ok)
+    tl.store(to + R * E, d_1, mask=ok)
+    tl.store(to + 2 * R * E, d_2, mask=ok)
+    if SY == 2:
+        tl.store(to + 3 * R * E, d_3, mask=ok)
+    tl.store(db + part * E + e, total, mask=e_ok)
+
+
+@triton.jit
+@no_type_check
+def total(
+    dw,
+    db,
+    out,
+    parts,
+    C: tl.constexpr,
+    N: tl.constexpr,
+    SY: tl.constexpr,
+    SX: tl.constexpr,
+    BP: tl.constexpr,
+    BO: tl.constexpr,
+):
+    """The parts of `weigh` summed: the gradient of the weight, n ky kx c, and of the bias."""
+    o = tl.program_id(0) * BO + tl.arange(0, BO)
+    n = o % N
+    c = (o // N) % C
+    kx = (o // (N * C)) % 3
+    ky = o // (N * C * 3)
+    of_weight = (o < 9 * C * N)[None, :]
+    of_bias = ((o >= 9 * C * N) & (o < 9 * C * N + N))[None, :]
+    WHOLE: tl.constexpr = (SY + 2) * (SX + 2) * SY * SX * C * N
+    acc = tl.zeros((BP, BO), dtype=tl.float32)
+    for start in range(0, parts, BP):
+        p = (start + tl.arange(0, BP))[:, None]
+        for q in tl.static_range(SY * SX):
+            at = (((ky + q // SX) * (SX + 2) + kx + q % SX) * C + c) * (SY * SX * N) + q * N + n
+            acc += tl.load(dw + p * WHOLE + at[None, :], mask=(p < parts) & of_weight, other=0.0)
+            acc += tl.load(
+                db + p * (SY * SX * N) + q * N + n, mask=(p < parts) & of_bias, other=0.0
+            )
+    to = tl.where(o < 9 * C * N, n * (9 * C) + (ky * 3 + kx) * C + c, o)
+    tl.store(out + to, tl.sum(acc, axis=0), mask=o < 9 * C * N + N)
