@@ -4,7 +4,7 @@
 
 Prints for each shape the microseconds of a 3x3 convolution with bias and ReLU (forward), of the
 gradient of its input with the mask (input) and of its weight and bias (weight): by cuDNN, by
-`mue.nn.kernels`, and the least that the memory allows. With `--tiles`, every way to cut them is
+`mue.nn.kernels`, and the least that the memory allows. With `--tiles`, many ways to cut them are
 timed, and the fastest three are shown: what `conv_tiles` and `grad_tiles` should choose.
 """
 
@@ -15,36 +15,30 @@ import itertools
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 SHAPES = {
-    "guess 1-16": (256, 28, 112, 1, 16),
-    "guess 16-16": (256, 28, 112, 16, 16),
-    "guess 32-16": (256, 28, 112, 32, 16),
-    "guess 16-1": (256, 28, 112, 16, 1),
-    "guess 32-32": (256, 14, 56, 32, 32),
-    "guess 64-64": (256, 7, 28, 64, 64),
+    "guess 1-16": (256, 32, 112, 1, 16),
+    "guess 16-16": (256, 32, 112, 16, 16),
+    "guess 32-16": (256, 32, 112, 32, 16),
+    "guess 16-1": (256, 32, 112, 16, 1),
+    "guess 32-32": (256, 16, 56, 32, 32),
+    "guess 64-64": (256, 8, 28, 64, 64),
     "guess 128-128": (256, 4, 14, 128, 128),
+    "guess deepest": (256, 1, 4, 128, 128),
     "lidc 32-32": (64, 128, 128, 32, 32),
     "lidc 64-32": (64, 128, 128, 64, 32),
     "lidc 64-64": (64, 64, 64, 64, 64),
     "lidc 128-128": (64, 32, 32, 128, 128),
     "lidc 192-192": (64, 16, 16, 192, 192),
-    "lidc 512-512": (64, 4, 4, 512, 512),
+    "lidc deepest": (64, 4, 4, 512, 512),
 }
 """Inputs, height, width, channels in and out."""
-CONV = [
-    {"BM": bm, "num_warps": warps, "num_stages": stages}
-    for bm, warps, stages in itertools.product((64, 128, 256), (2, 4, 8), (1, 3))
-    if bm // 64 <= warps <= bm // 16
-]
-GRAD = [
-    {"BM": bm, "num_warps": warps, "num_stages": stages, "parts": parts}
-    for bm, warps, stages, parts in itertools.product((64, 128), (1, 2, 4), (1, 2), (1, 2, 4))
-]
-"""`parts` as a multiple of what `grad_tiles` chooses for one warp in four."""
+KINDS = ("forward", "input", "weight")
+Tiles = dict[str, int]
 
 
 def microseconds(work: Callable[[], object], times: int = 10) -> float:
@@ -98,52 +92,74 @@ def jobs(shape: str) -> dict[str, tuple[Callable[[], object], Callable[[], objec
             lambda: torch.where(x_ > 0, back([True, False, False])[0], 0),
             lambda: convolution(g, weight, turned=True, mask=x),
         ),
-        "weight": (lambda: back([False, True, True]), lambda: gradients(x, g)),
+        "weight": (lambda: back([False, True, True]), lambda: gradients(x, g).total()),
     }
 
 
-def every_tile(shape: str, *, timed: bool) -> dict[str, list[tuple[float, dict[str, int]]]]:
-    """Each kind of work cut in every way; untimed, they are only compiled."""
+def ways(shape: str, kind: str) -> list[Tiles]:
+    """Some ways to cut the work. Not all of them fit into a processor."""
     from mue.nn import kernels
 
-    found: dict[str, list[tuple[float, dict[str, int]]]] = {
-        "forward": [],
-        "input": [],
-        "weight": [],
-    }
-    conv, grad, work = kernels.conv_tiles, kernels.grad_tiles, jobs(shape)
+    b, h, w, c, n = SHAPES[shape]
+    if kind == "input":
+        c, n = n, c
+    m = b * h * w
+    grad = kind == "weight"
+    own = (
+        kernels.grad_tiles(m, h, w, c, n, 3)
+        if grad
+        else kernels.conv_tiles(m, h, w, c, 1, n, masked=kind == "input")
+    )
+    found = [own]
+    if "SY" in own:
+        for tile, bm, warps, stages in itertools.product(
+            ((1, 1), (1, 2), (2, 2)), (64, 128), (4, 8), (1, 2, 3)
+        ):
+            if window := kernels.window(h, w, c, 1, n, *tile):
+                found += [
+                    own | window | {"BM": bm, "num_warps": warps, "num_stages": stages} | many
+                    for many in ([{"parts": p} for p in (132, 264)] if grad else [{}])
+                ]
+        return [{k: v for k, v in t.items() if not (grad and k == "BK2")} for t in found]
+    for bm, warps, stages in itertools.product((32, 64, 128, 256), (4, 8), (1, 3)):
+        cut = {"BM": bm, "num_warps": warps, "num_stages": stages}
+        if grad:
+            parts = (own["parts"], 2 * own["parts"])
+            found += [own | cut | {"parts": p} for p in parts]
+        else:
+            found += [own | cut | {"BN": bn} for bn in {own["BN"], 64, 128}]
+    return found
 
-    def attempt(kind: str, tiles: dict[str, int]) -> None:
+
+def every_way(shape: str, kind: str, *, timed: bool) -> list[tuple[float, Tiles]]:
+    """The work cut in each of them; untimed, they are only compiled."""
+    from mue.nn import kernels
+
+    found: list[tuple[float, Tiles]] = []
+    chooser = "grad_tiles" if kind == "weight" else "conv_tiles"
+    own, work = getattr(kernels, chooser), jobs(shape)[kind][1]
+    for tiles in ways(shape, kind):
+
+        def choose(*_: Any, tiles: Tiles = tiles, **__: Any) -> Tiles:
+            return dict(tiles)
+
+        setattr(kernels, chooser, choose)
         try:
             if timed:
-                found[kind].append((microseconds(work[kind][1]), tiles))
+                found.append((microseconds(work), tiles))
             else:
-                work[kind][1]()
-        except Exception as error:  # a tile that does not fit into a processor
+                work()
+        except Exception as error:  # whatever a compiler may raise
             if timed:
                 print(f"  {kind} {tiles}: {type(error).__name__}")
-
-    for tiles in CONV:
-        kernels.conv_tiles = lambda m, c, n, tiles=tiles: conv(m, c, n) | tiles
-        attempt("forward", tiles)
-        attempt("input", tiles)
-    kernels.conv_tiles = conv
-    for tiles in GRAD:
-
-        def cut(m: int, c: int, n: int, rows: int, tiles: dict[str, int] = tiles) -> dict[str, int]:
-            own = grad(m, c, n, rows)
-            parts = max(1, own["parts"] * tiles["parts"] // 2)
-            return own | tiles | {"parts": parts}
-
-        kernels.grad_tiles = cut
-        attempt("weight", tiles)
-    kernels.grad_tiles = grad
+    setattr(kernels, chooser, own)
     return found
 
 
 def compile_all(shape: str) -> None:
     """Fill the cache of compiled kernels, from a process of its own."""
-    every_tile(shape, timed=False)
+    for kind in KINDS:
+        every_way(shape, kind, timed=False)
 
 
 def main() -> None:
@@ -151,7 +167,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--tiles", action="store_true", help="time every way to cut the work")
+    parser.add_argument("--tiles", action="store_true", help="time many ways to cut the work")
     arguments = parser.parse_args()
     torch.backends.cudnn.benchmark = True
     speed = bandwidth()
@@ -166,10 +182,10 @@ def main() -> None:
             theirs, mine = microseconds(library), microseconds(ours)
             print(f"{shape:16}{kind:10}{theirs:8.0f}{mine:8.0f}{theirs / mine:8.2f}{floor:8.1f}")
         if arguments.tiles:
-            for kind, tried in every_tile(shape, timed=True).items():
-                best = sorted(tried, key=lambda t: t[0])[:3]
-                words = "; ".join(f"{t:.0f} {' '.join(map(str, c.values()))}" for t, c in best)
-                print(f"  {kind}: {words}")
+            for kind in KINDS:
+                best = sorted(every_way(shape, kind, timed=True), key=lambda t: t[0])[:3]
+                for took, tiles in best:
+                    print(f"  {kind} {took:.0f}: {tiles}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 import dataclasses
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +26,12 @@ def gpu(monkeypatch):
     """A machine that seems to have a GPU that can do everything; none is asked to compute."""
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
     monkeypatch.setattr(planning.importlib.util, "find_spec", lambda _: object())
+    shared_memory(monkeypatch, 227)
+
+
+def shared_memory(monkeypatch: pytest.MonkeyPatch, kibibytes: int) -> None:
+    found = SimpleNamespace(shared_memory_per_block_optin=kibibytes << 10)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: found)
 
 
 def test_a_cpu_computes_plainly_unless_told_otherwise():
@@ -57,6 +64,15 @@ def test_what_is_not_done_is_said_in_a_line():
     assert planned(device=CUDA, bfloat16="off").notes == (
         "compute.kernels is off: the kernels compute in bfloat16",
     )
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_smaller_gpu_goes_without_the_kernels(monkeypatch):
+    shared_memory(monkeypatch, 99)
+    found = planned(device=CUDA)
+    assert not found.kernels
+    (note,) = found.notes
+    assert note.endswith("need 220 KiB of shared memory a block, and this GPU has 99")
 
 
 @pytest.mark.usefixtures("gpu")

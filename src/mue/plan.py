@@ -14,6 +14,9 @@ from mue.config import Config
 COMPILE_PAYS = 2000
 """Steps below which fusing a step takes longer than it saves."""
 
+SHARED = 220
+"""KiB of shared memory that the kernels are cut for: that of an H100."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -83,6 +86,9 @@ def _no_kernels(config: Config, device: torch.device, *, bfloat16: bool) -> str 
         return "the kernels are for residual blocks without normalization"
     if config.compute.recompute:
         return "compute.recompute needs the blocks of PyTorch"
+    shared = torch.cuda.get_device_properties(device).shared_memory_per_block_optin >> 10
+    if shared < SHARED:
+        return f"the kernels need {SHARED} KiB of shared memory a block, and this GPU has {shared}"
     return None if bfloat16 else "the kernels compute in bfloat16"
 
 

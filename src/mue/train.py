@@ -104,9 +104,10 @@ class Training:
             [weights],
             lr=torch.tensor(config.train.lr, device=device),
             weight_decay=config.train.weight_decay,
-            fused=True,
+            fused=not self._fuses,
             capturable=device.type == "cuda",
         )
+        self.advance: Callable[[], object] = self.optimizer.step
         self._own = self._flat.whole[: self._flat.before(sum(id(p) in own for p in learned))]
         self._mean = self._own.clone()
         means = iter(self._flat.views(self._mean))
@@ -120,6 +121,27 @@ class Training:
         """θ as it is being trained."""
         return self.learner.network
 
+    @property
+    def _fuses(self) -> bool:
+        """Whether a compiler makes one pass of the update; on a GPU it does better than torch."""
+        return self.plan.compile and self.device.type == "cuda"
+
+    def compile_(self) -> None:
+        """Let the compiler do it, from the next update on."""
+        if self._fuses:
+            fused = torch.compile(self.optimizer.step, dynamic=False)
+            self.advance = lambda: self._try(fused)
+
+    def _try(self, step: Callable[[], object]) -> None:
+        try:
+            step()
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # whatever a compiler may raise
+            _fall_back(self.config, "compile", error)
+            self.advance = self.optimizer.step
+            self.advance()
+
     def update_(self) -> None:
         """Let the weights follow their gradients, which are used up."""
         pairs = list(zip(self._grads, (p.grad for p in self._flat.weights), strict=True))
@@ -130,7 +152,7 @@ class Training:
         torch._foreach_copy_(mine, found)  # pyright: ignore[reportPrivateImportUsage]
         if self.config.train.clip:
             nn.utils.clip_grad_norm_(self._weights, self.config.train.clip)
-        self.optimizer.step()
+        self.advance()
         for p in self._flat.weights:
             p.grad = None
 
@@ -510,8 +532,11 @@ def _forward(
     if distributed.world() > 1:
         module = DistributedDataParallel(module)
         alone = module.no_sync
-    call: Forward = _Plain(module, training)
-    return (_compiled(call, training) if how.compile else call), alone
+    call = _Plain(module, training)
+    if not how.compile:
+        return call, alone
+    training.compile_()
+    return _compiled(call, training), alone
 
 
 class _Plain:

@@ -25,7 +25,7 @@ def _block(channels: int, most: int) -> int:
     return min(most, max(16, triton.next_power_of_2(channels)))
 
 
-def _window(h: int, w: int, c: int, c2: int, n: int, sy: int, sx: int) -> Tiles | None:
+def window(h: int, w: int, c: int, c2: int, n: int, sy: int, sx: int) -> Tiles | None:
     """Tiles of sy by sx pixels, where the kernels of `windows` can take them."""
     if 9 * c <= 32 or h % sy or w % sx:
         return None
@@ -49,39 +49,45 @@ def _shared(tiles: Tiles) -> int:
     return 2 * ((rows * bk + bk2) * be + tiles["num_stages"] * (rows * bk + bk2) * bm)
 
 
-def conv_tiles(m: int, h: int, w: int, c: int, c2: int, n: int) -> Tiles:
+def conv_tiles(m: int, h: int, w: int, c: int, c2: int, n: int, *, masked: bool) -> Tiles:
     """How a convolution of m pixels from c to n channels is cut into tiles; found by trying.
 
     With SY and SX it is one of `windows`, and PROGRAMS of them go from tile to tile.
     """
-    window = _window(h, w, c, c2, n, *((2, 2) if n == 1 else (1, 2)))
-    if window and max(c, n) <= 32 and c2 <= 64:
-        tiles = window | {"BM": 64, "PROGRAMS": 264, "num_warps": 4, "num_stages": 3}
-        ahead = (c <= 16 or h * w >= 1 << 14) and _shared(tiles) <= _MOST_SHARED
-        return tiles if ahead else tiles | {"num_stages": 1}
+    both = n == 1 or (masked and max(c, n) <= 16)
+    seen = window(h, w, c, c2, n, *((2, 2) if both else (1, 2)))
+    if seen and max(c, n) <= 32 and c2 <= 64:
+        tiles = seen | {"BM": 64, "num_warps": 4, "num_stages": 3}
+        tiles["PROGRAMS"] = 396 if c * n == 512 else 264
+        ahead = not masked and (c <= 16 or h * w >= 1 << 14) and _shared(tiles) <= _MOST_SHARED
+        if not ahead:
+            tiles["num_stages"] = 1
+            if masked and both:
+                tiles |= {"BM": 128, "num_warps": 8}
+        return tiles
     tiles = {"BM": 128, "BN": _block(n, 64), "BC": _block(c, 64), "BC2": _block(c2, 64)}
     tiles |= {"num_warps": 4, "num_stages": 1 if c <= 32 else 3}
-    if m <= 1 << 12:  # the fewer the pixels, the smaller the tiles, and the longer each sum
+    if m * n <= 1 << 19:  # the fewer the pixels, the smaller the tiles, and the longer each sum
         side = 32 if m <= 1 << 10 and n <= 128 else 64
         return tiles | {"BM": side, "BN": _block(n, side), "BC": _block(c, 128)}
     if m >= 1 << 15 and n >= 128:
         return tiles | {"BN": 128, "num_warps": 8, "num_stages": 1}
-    if m >= 1 << 17:
-        return tiles | {"BM": 256 if c <= 64 else 128, "num_warps": 8, "num_stages": 1}
-    if triton.cdiv(m, 128) * triton.cdiv(n, tiles["BN"]) < 132:
+    if m >= 1 << 17 and c <= 64:
+        return tiles | {"BM": 256, "num_stages": 1}
+    if triton.cdiv(m, 128) * triton.cdiv(n, tiles["BN"]) < 120:
         return tiles | {"BM": 64}
-    return tiles | ({"num_stages": 1} if n >= 192 else {})
+    return tiles | ({"num_stages": 1} if 192 <= n < 256 else {})
 
 
 def grad_tiles(m: int, h: int, w: int, c: int, n: int, rows: int) -> Tiles:
     """How the gradient of a weight is cut into tiles, and how many parts its sum has."""
     small = c * n <= 256
-    window = _window(h, w, c, 1, n, *((2, 2) if small else (1, 2)))
-    if rows == 3 and window and max(c, n) <= 32:
-        del window["BK2"]
-        tile = window["SY"] * window["SX"]
+    seen = window(h, w, c, 1, n, *((2, 2) if small else (1, 2)))
+    if rows == 3 and seen and max(c, n) <= 32:
+        del seen["BK2"]
+        tile = seen["SY"] * seen["SX"]
         wide = c * n > 512
-        return window | {
+        return seen | {
             "BM": 128 if wide else 64,
             "parts": min(triton.cdiv(m // tile, 64), 132 if wide else 264),
             "num_warps": 4 if small else 8,
@@ -91,6 +97,8 @@ def grad_tiles(m: int, h: int, w: int, c: int, n: int, rows: int) -> Tiles:
     each = rows * triton.cdiv(c, bc) * triton.cdiv(n, bn)
     if max(bc, bn) <= 32:  # a warp is of use only with a tile of its own
         warps, most, stages = max(bc, bn) // 16, 1056, 1
+    elif bn <= 32 or (each >= 48 and m <= 1 << 12):
+        warps, most, stages = 4, 132 * 8, 2
     else:
         warps, most, stages = 4, 132 * 4, 3
     parts = max(1, min(triton.cdiv(m, bm), most // (warps * each)))
@@ -116,7 +124,7 @@ def convolution(
     y = x.new_empty((b, h, width, n), dtype=dtype)
     m = b * h * width
     c2 = 1 if second is None else second.shape[3]
-    tiles = conv_tiles(m, h, width, c, c2, n)
+    tiles = conv_tiles(m, h, width, c, c2, n, masked=mask is not None)
     tensors = (
         x,
         w,
