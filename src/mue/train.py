@@ -24,7 +24,7 @@ from mue.data.draw import normal
 from mue.data.source import Source
 from mue.models.build import build_learner
 from mue.models.learner import VqLearner
-from mue.nn.blocks import ResidualBlock, compute_
+from mue.nn.blocks import ResidualBlock, compute_, share_
 from mue.nn.flat import Flat
 from mue.objective import Weights, objective
 from mue.plan import plan
@@ -108,6 +108,10 @@ class Training:
             capturable=device.type == "cuda",
         )
         self.advance: Callable[[], object] = self.optimizer.step
+        self._rounded = self._flat.whole.bfloat16() if kernels else None
+        if self._rounded is not None:
+            known = zip(map(id, learned), self._flat.views(self._rounded), strict=True)
+            share_(self.learner, dict(known))
         self._own = self._flat.whole[: self._flat.before(sum(id(p) in own for p in learned))]
         self._mean = self._own.clone()
         means = iter(self._flat.views(self._mean))
@@ -120,6 +124,11 @@ class Training:
     def network(self) -> nn.Module:
         """θ as it is being trained."""
         return self.learner.network
+
+    def round_(self) -> None:
+        """Round the weights for all kernels of a step at once."""
+        if self._rounded is not None:
+            self._rounded.copy_(self._flat.whole)
 
     @property
     def _fuses(self) -> bool:
@@ -411,19 +420,42 @@ class _Take:
         training, parts = self.training, self.training.config.compute.accumulate
         traces: list[Trace] = []
         sums: list[Terms] = []
+        training.round_()
         self._feed.start_()
-        for part in range(parts):
+
+        def loss(part: int) -> Tensor:
             pair = self._feed(part)
-            with self._alone() if part < parts - 1 else contextlib.nullcontext():
-                trace, terms = self._forward(pair.x, pair.y, weights)
-                (terms.total / parts).backward()
+            trace, terms = self._forward(pair.x, pair.y, weights)
             traces.append(_detached(trace))
             sums.append(terms.detached())
+            return terms.total / parts
+
+        for part in range(parts - 1):
+            with self._alone():
+                loss(part).backward()
+        taken = self._finish(loss(parts - 1), traces, sums)
         self._feed.finish_()
         training.update_()
-        trace, terms = _joined(traces), Terms.mean(sums)
-        training.learner.settle_(trace)
         training.average_(self._dials.decay)
+        return taken
+
+    def _finish(self, loss: Tensor, traces: Sequence[Trace], sums: Sequence[Terms]) -> _Taken:
+        """The last gradients; the code book follows, where it can while they are on their way."""
+        aside = getattr(self.training.learner, "aside", None)
+        if aside is None:
+            loss.backward()
+            return self._settle(traces, sums)
+        main = torch.cuda.current_stream()
+        aside.wait_stream(main)
+        with torch.cuda.stream(aside):
+            taken = self._settle(traces, sums)
+        loss.backward()
+        main.wait_stream(aside)
+        return taken
+
+    def _settle(self, traces: Sequence[Trace], sums: Sequence[Terms]) -> _Taken:
+        trace, terms = _joined(traces), Terms.mean(sums)
+        self.training.learner.settle_(trace)
         return _Taken(trace, terms, _used(trace), ~terms.total.isfinite())
 
 
@@ -513,6 +545,7 @@ def start_(training: Training, source: Source) -> None:
         pair = source.pair(torch.arange(max(256, config.train.batch), device=training.device))
         rows = torch.arange(book.size, device=training.device)
         fresh = normal(config.train.seed, rows, book.width, stream=_START)
+        training.round_()
         with torch.autocast(training.device.type, torch.bfloat16, enabled=training.plan.bfloat16):
             learner.start_(pair.x, pair.y, fresh)
         training.start_average_()

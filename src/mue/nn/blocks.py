@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -68,6 +69,8 @@ class ResidualBlock(nn.Module):
         self.linear = linear
         self.kernels = False
         self.recompute = False
+        self.rounded: list[Tensor] = []
+        """`multiplied` in bfloat16, where somebody keeps them so; otherwise each pass rounds."""
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c2 h w"]:
         """The block's output, of the same height and width."""
@@ -107,12 +110,20 @@ class ResidualBlock(nn.Module):
 
     def _fused(self, x: Tensor) -> Tensor:
         convs = [m for m in self.body if isinstance(m, nn.Conv2d)]
-        weights = [t for conv in convs for t in (conv.weight, cast("Tensor", conv.bias))]
         own = self.shortcut if isinstance(self.shortcut, nn.Conv2d) else None
-        shortcut = (None, None) if own is None else (own.weight, own.bias)
+        weights = [t for conv in convs for t in (conv.weight, cast("Tensor", conv.bias))]
+        weights += [None, None] if own is None else [own.weight, own.bias]
+        rounded = self.rounded or [p.bfloat16() for p in self.multiplied()]
+        if own is None:
+            rounded = [*rounded, None]
         x = x.to(torch.bfloat16).contiguous(memory_format=torch.channels_last)
-        found = torch.ops.mue.residual(x, *weights, *shortcut, self.linear)
+        found = torch.ops.mue.residual(x, *weights, *rounded, self.linear)
         return cast("Tensor", found[0])
+
+    def multiplied(self) -> list[Tensor]:
+        """The weights of its convolutions, in order."""
+        found = [*self.body, self.shortcut]
+        return [conv.weight for conv in found if isinstance(conv, nn.Conv2d)]
 
 
 def compute_(module: nn.Module, *, kernels: bool, recompute: bool) -> None:
@@ -122,6 +133,13 @@ def compute_(module: nn.Module, *, kernels: bool, recompute: bool) -> None:
     for part in module.modules():
         if isinstance(part, ResidualBlock):
             part.kernels, part.recompute = kernels, recompute
+
+
+def share_(module: nn.Module, rounded: Mapping[int, Tensor]) -> None:
+    """Give every residual block its weights in bfloat16, from those of all, by their `id`."""
+    for part in module.modules():
+        if isinstance(part, ResidualBlock):
+            part.rounded = [rounded[id(p)] for p in part.multiplied()]
 
 
 class _Dense(torch.autograd.Function):
@@ -150,9 +168,14 @@ def halve(x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h2 w2"]:
     """Half the height and width, rounded up.
 
     Bilinear resampling by one half reads each output at the centre of a 2x2 block, so it is the
-    mean of the block; written as pooling, its gradient is a copy instead of a scatter.
+    mean of the block; written as pooling, its gradient is a copy instead of a scatter. Half a block
+    at the edge is made whole by repeating it. Pooling with `ceil_mode` would give the same, but
+    torch.compile gets its gradient wrong.
     """
-    return F.avg_pool2d(x, 2, ceil_mode=True)
+    for side in (2, 3):
+        if x.shape[side] % 2:
+            x = torch.cat([x, x.narrow(side, -1, 1)], side)
+    return F.avg_pool2d(x, 2)
 
 
 def double(x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h2 w2"]:

@@ -87,18 +87,27 @@ def residual(
     b3: Tensor,
     ws: Tensor | None,
     bs: Tensor | None,
+    r1: Tensor,
+    r2: Tensor,
+    r3: Tensor,
+    rs: Tensor | None,
     linear: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """A residual block: its output, and the two activations inside."""
+    """A residual block: its output, and the two activations inside.
+
+    r1 to rs are w1 to ws in the precision of x. Those are what is multiplied with: the weights
+    themselves are there for their gradients.
+    """
+    del w1, w2, w3, ws
     x_ = _nhwc(x)
-    one = convolution(x_, _nhwc(w1), bias=b1, relu=True)
-    two = convolution(one, _nhwc(w2), bias=b2, relu=True)
+    one = convolution(x_, _nhwc(r1), bias=b1, relu=True)
+    two = convolution(one, _nhwc(r2), bias=b2, relu=True)
     out = convolution(
         two,
-        _nhwc(w3),
+        _nhwc(r3),
         bias=b3,
         second=x_,
-        w2=None if ws is None else _nhwc(ws),
+        w2=None if rs is None else _nhwc(rs),
         bias2=bs,
         relu=not linear,
         dtype=torch.float32 if linear else None,
@@ -117,9 +126,13 @@ def _(
     b3: Tensor,
     ws: Tensor | None,
     bs: Tensor | None,
+    r1: Tensor,
+    r2: Tensor,
+    r3: Tensor,
+    rs: Tensor | None,
     linear: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    del b1, b2, b3, ws, bs
+    del b1, b2, b3, ws, bs, r1, r2, r3, rs
     b, _, h, w = x.shape
 
     def like(weight: Tensor, dtype: torch.dtype) -> Tensor:
@@ -138,25 +151,25 @@ def residual_backward(
     x: Tensor,
     one: Tensor,
     two: Tensor,
-    w1: Tensor,
-    w2: Tensor,
-    w3: Tensor,
-    ws: Tensor | None,
+    r1: Tensor,
+    r2: Tensor,
+    r3: Tensor,
+    rs: Tensor | None,
     needs_x: bool,
 ) -> list[Tensor]:
     """The gradients of x, where it is needed, and of each weight and its bias in one piece."""
     g_, x_, one_, two_ = _nhwc(g), _nhwc(x), _nhwc(one), _nhwc(two)
     with _Beside(g_) as beside:
         of_3 = beside.take(two_, g_)
-        of_s = [] if ws is None else [beside.take(x_, g_, rows=1)]
-        d2 = convolution(g_, _nhwc(w3), turned=True, mask=two_)
+        of_s = [] if rs is None else [beside.take(x_, g_, rows=1)]
+        d2 = convolution(g_, _nhwc(r3), turned=True, mask=two_)
         of_2 = beside.take(one_, d2)
-        d1 = convolution(d2, _nhwc(w2), turned=True, mask=one_)
+        d1 = convolution(d2, _nhwc(r2), turned=True, mask=one_)
         of_1 = beside.take(x_, d1)
         dx: list[Tensor] = []
         if needs_x:
-            own = None if ws is None else _nhwc(ws)
-            dx = [_nchw(convolution(d1, _nhwc(w1), turned=True, second=g_, w2=own))]
+            own = None if rs is None else _nhwc(rs)
+            dx = [_nchw(convolution(d1, _nhwc(r1), turned=True, second=g_, w2=own))]
     return [*dx, of_1, of_2, of_3, *of_s]
 
 
@@ -166,15 +179,18 @@ def _(
     x: Tensor,
     one: Tensor,
     two: Tensor,
-    w1: Tensor,
-    w2: Tensor,
-    w3: Tensor,
-    ws: Tensor | None,
+    r1: Tensor,
+    r2: Tensor,
+    r3: Tensor,
+    rs: Tensor | None,
     needs_x: bool,
 ) -> list[Tensor]:
     del g, one, two
-
-    found = [w.new_empty(w.numel() + len(w)) for w in (w1, w2, w3, ws) if w is not None]
+    found = [
+        x.new_empty(r.numel() + len(r), dtype=torch.float32)
+        for r in (r1, r2, r3, rs)
+        if r is not None
+    ]
     if needs_x:
         b, c, h, w = x.shape
         found = [_nchw(x.new_empty((b, h, w, c))), *found]
@@ -182,20 +198,20 @@ def _(
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    x, w1, _, w2, _, w3, _, ws, _, linear = inputs
+    x, *_, r1, r2, r3, rs, linear = inputs
     out, one, two = output
     ctx.needs_x = ctx.needs_input_grad[0]
-    ctx.save_for_backward(x, w1, w2, w3, ws, None if linear else out, one, two)
+    ctx.save_for_backward(x, r1, r2, r3, rs, None if linear else out, one, two)
 
 
 def _backward(ctx: Any, g: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-    x, w1, w2, w3, ws, out, one, two = ctx.saved_tensors
+    x, r1, r2, r3, rs, out, one, two = ctx.saved_tensors
     g = g.to(x.dtype) if out is None else torch.where(out > 0, g, 0)
-    found = residual_backward(g, x, one, two, w1, w2, w3, ws, ctx.needs_x)
+    found = residual_backward(g, x, one, two, r1, r2, r3, rs, ctx.needs_x)
     dx = found.pop(0) if ctx.needs_x else None
-    weights = [w for w in (w1, w2, w3, ws) if w is not None]
-    apart = [t for flat, w in zip(found, weights, strict=True) for t in _split(flat, w)]
-    return dx, *apart, *[None] * (9 - len(apart))
+    shapes = [r for r in (r1, r2, r3, rs) if r is not None]
+    apart = [t for flat, r in zip(found, shapes, strict=True) for t in _split(flat, r)]
+    return dx, *apart, *[None] * (13 - len(apart))
 
 
 def _split(flat: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,7 @@
 """3x3 convolutions and their gradients as Triton kernels: which one, and how the work is cut.
 
-Tensors are b h w c in memory. A weight is o ky kx i, as PyTorch keeps one in channels_last, in
-float32: it is rounded when it is loaded. Sums are float32.
+Tensors are b h w c in memory. A weight is o ky kx i, as PyTorch keeps one in channels_last, in the
+precision of what it is multiplied with. Sums are float32.
 """
 
 # Triton has no types, and is not installed where there is no GPU.
@@ -73,7 +73,7 @@ def conv_tiles(m: int, h: int, w: int, c: int, c2: int, n: int, *, masked: bool)
     if m >= 1 << 15 and n >= 128:
         return tiles | {"BN": 128, "num_warps": 8, "num_stages": 1}
     if m >= 1 << 17 and c <= 64:
-        return tiles | {"BM": 256, "num_stages": 1}
+        return tiles | {"BM": 256, "num_warps": 8, "num_stages": 1}
     if triton.cdiv(m, 128) * triton.cdiv(n, tiles["BN"]) < 120:
         return tiles | {"BM": 64}
     return tiles | ({"num_stages": 1} if 192 <= n < 256 else {})
@@ -89,14 +89,14 @@ def grad_tiles(m: int, h: int, w: int, c: int, n: int, rows: int) -> Tiles:
         wide = c * n > 512
         return seen | {
             "BM": 128 if wide else 64,
-            "parts": min(triton.cdiv(m // tile, 64), 132 if wide else 264),
+            "parts": min(triton.cdiv(m // tile, 64), 128 if wide else 256),
             "num_warps": 4 if small else 8,
             "num_stages": 1 if wide else 2,
         }
     bc, bn, bm = _block(c, 64), _block(n, 64), 128
     each = rows * triton.cdiv(c, bc) * triton.cdiv(n, bn)
     if max(bc, bn) <= 32:  # a warp is of use only with a tile of its own
-        warps, most, stages = max(bc, bn) // 16, 1056, 1
+        warps, most, stages = max(bc, bn) // 16, 512, 1
     elif bn <= 32 or (each >= 48 and m <= 1 << 12):
         warps, most, stages = 4, 132 * 8, 2
     else:
@@ -180,7 +180,8 @@ class Parts:
         n, rows, _, c = self.shape
         size = rows * rows * c * n
         out = self.dw.new_empty(size + n)
-        cut = {"BP": 128, "BO": 16} if size <= 1 << 14 else {"BP": 16, "BO": 128}
+        all_parts = triton.next_power_of_2(self.count)
+        cut = {"BP": all_parts, "BO": max(8, min(256, 8192 // all_parts)), "num_warps": 8}
         grid = (triton.cdiv(size + n, cut["BO"]),)
         if self.tile is None:
             taps.total[grid](self.dw, self.db, out, self.count, NK=size, N=n, **cut)

@@ -1,7 +1,7 @@
 """3x3 convolutions and their gradients, in Triton, one tap of the kernel after the other.
 
-Tensors are b h w c in memory. A weight is o ky kx i, as PyTorch keeps one in channels_last, in
-float32: it is rounded when it is loaded. Sums are float32.
+Tensors are b h w c in memory. A weight is o ky kx i, as PyTorch keeps one in channels_last, in the
+precision of what it is multiplied with. Sums are float32.
 """
 
 # Triton has no types, and is not installed where there is no GPU.
@@ -65,7 +65,7 @@ def convolve(
             of = w + c[:, None] * (9 * N) + (8 - tap)[:, None] * N + n[None, :]
         else:
             of = w + n[None, :] * (9 * C) + k[:, None]
-        b = tl.load(of, mask=(k < 9 * C)[:, None] & n_ok[None, :], other=0.0).to(a.dtype)
+        b = tl.load(of, mask=(k < 9 * C)[:, None] & n_ok[None, :], other=0.0)
         acc = tl.dot(a, b, acc)
     else:
         blocks: tl.constexpr = (C + BC - 1) // BC
@@ -86,7 +86,10 @@ def convolve(
                 of = w + c[:, None] * (9 * N) + (8 - tap) * N + n[None, :]
             else:
                 of = w + n[None, :] * (9 * C) + tap * C + c[:, None]
-            b = tl.load(of, mask=(c < C)[:, None] & n_ok[None, :], other=0.0).to(a.dtype)
+            if C % BC == 0 and N % BN == 0:
+                b = tl.load(of)
+            else:
+                b = tl.load(of, mask=(c < C)[:, None] & n_ok[None, :], other=0.0)
             acc = tl.dot(a, b, acc)
     if SECOND == 2:
         for t in range((C2 + BC2 - 1) // BC2):
@@ -100,7 +103,7 @@ def convolve(
                 of = w2 + c[:, None] * N + n[None, :]
             else:
                 of = w2 + n[None, :] * C2 + c[:, None]
-            b = tl.load(of, mask=(c < C2)[:, None] & n_ok[None, :], other=0.0).to(a.dtype)
+            b = tl.load(of, mask=(c < C2)[:, None] & n_ok[None, :], other=0.0)
             acc = tl.dot(a, b, acc)
     to = m[:, None] * N + n[None, :]
     ok = inside[:, None] & n_ok[None, :]
@@ -232,12 +235,10 @@ def total(
     dw, db, out, parts, NK: tl.constexpr, N: tl.constexpr, BP: tl.constexpr, BO: tl.constexpr
 ):
     """The parts of `weigh` summed: the gradient of the weight, then that of the bias."""
-    o = tl.program_id(0) * BO + tl.arange(0, BO)
-    acc = tl.zeros((BP, BO), dtype=tl.float32)
-    of_weight = (o < NK)[None, :]
-    of_bias = ((o >= NK) & (o < NK + N))[None, :]
-    for start in range(0, parts, BP):
-        p = (start + tl.arange(0, BP))[:, None]
-        acc += tl.load(dw + p * NK + o[None, :], mask=(p < parts) & of_weight, other=0.0)
-        acc += tl.load(db + p * N + (o - NK)[None, :], mask=(p < parts) & of_bias, other=0.0)
-    tl.store(out + o, tl.sum(acc, axis=0), mask=o < NK + N)
+    o = tl.program_id(0) * BO + tl.arange(0, BO)[None, :]
+    p = tl.arange(0, BP)[:, None]
+    here = p < parts
+    found = tl.load(dw + p * NK + o, mask=here & (o < NK), other=0.0)
+    found += tl.load(db + p * N + o - NK, mask=here & (o >= NK) & (o < NK + N), other=0.0)
+    to = tl.program_id(0) * BO + tl.arange(0, BO)
+    tl.store(out + to, tl.sum(found, axis=0), mask=to < NK + N)

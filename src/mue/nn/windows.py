@@ -131,12 +131,11 @@ def convolve(
     BE: tl.constexpr,
 ):
     """`taps.convolve`, SY by SX pixels at once; a program goes from tile to tile."""
-    kind = x.dtype.element_ty
-    w_0 = _weight(w, 0, C, N, SY, SX, TURNED, BK, BE).to(kind)
-    w_1 = _weight(w, 1, C, N, SY, SX, TURNED, BK, BE).to(kind)
-    w_2 = _weight(w, 2, C, N, SY, SX, TURNED, BK, BE).to(kind)
+    w_0 = _weight(w, 0, C, N, SY, SX, TURNED, BK, BE)
+    w_1 = _weight(w, 1, C, N, SY, SX, TURNED, BK, BE)
+    w_2 = _weight(w, 2, C, N, SY, SX, TURNED, BK, BE)
     if SY == 2:
-        w_3 = _weight(w, 3, C, N, SY, SX, TURNED, BK, BE).to(kind)
+        w_3 = _weight(w, 3, C, N, SY, SX, TURNED, BK, BE)
     e = tl.arange(0, BE)
     e_ok = e < SY * SX * N
     n = e % N
@@ -147,9 +146,7 @@ def convolve(
             at2 = (k2 % C2)[:, None] * N + n[None, :]
         else:
             at2 = n[None, :] * C2 + (k2 % C2)[:, None]
-        own = tl.load(
-            w2 + at2, mask=same & (k2 < SY * SX * C2)[:, None] & e_ok[None, :], other=0.0
-        ).to(kind)
+        own = tl.load(w2 + at2, mask=same & (k2 < SY * SX * C2)[:, None] & e_ok[None, :], other=0.0)
     added = tl.zeros((BE,), dtype=tl.float32)
     if BIAS:
         added += tl.load(bias + n, mask=e_ok, other=0.0)
@@ -270,17 +267,15 @@ def total(
     c = (o // N) % C
     kx = (o // (N * C)) % 3
     ky = o // (N * C * 3)
-    of_weight = (o < 9 * C * N)[None, :]
-    of_bias = ((o >= 9 * C * N) & (o < 9 * C * N + N))[None, :]
+    SIZE: tl.constexpr = 9 * C * N
     WHOLE: tl.constexpr = (SY + 2) * (SX + 2) * SY * SX * C * N
+    p = tl.arange(0, BP)[:, None]
+    of_weight = (p < parts) & (o < SIZE)[None, :]
+    of_bias = (p < parts) & ((o >= SIZE) & (o < SIZE + N))[None, :]
     acc = tl.zeros((BP, BO), dtype=tl.float32)
-    for start in range(0, parts, BP):
-        p = (start + tl.arange(0, BP))[:, None]
-        for q in tl.static_range(SY * SX):
-            at = (((ky + q // SX) * (SX + 2) + kx + q % SX) * C + c) * (SY * SX * N) + q * N + n
-            acc += tl.load(dw + p * WHOLE + at[None, :], mask=(p < parts) & of_weight, other=0.0)
-            acc += tl.load(
-                db + p * (SY * SX * N) + q * N + n, mask=(p < parts) & of_bias, other=0.0
-            )
-    to = tl.where(o < 9 * C * N, n * (9 * C) + (ky * 3 + kx) * C + c, o)
-    tl.store(out + to, tl.sum(acc, axis=0), mask=o < 9 * C * N + N)
+    for q in tl.static_range(SY * SX):
+        at = (((ky + q // SX) * (SX + 2) + kx + q % SX) * C + c) * (SY * SX * N) + q * N + n
+        acc += tl.load(dw + p * WHOLE + at[None, :], mask=of_weight, other=0.0)
+        acc += tl.load(db + p * (SY * SX * N) + (q * N + n)[None, :], mask=of_bias, other=0.0)
+    to = tl.where(o < SIZE, n * (9 * C) + (ky * 3 + kx) * C + c, o)
+    tl.store(out + to, tl.sum(acc, axis=0), mask=o < SIZE + N)
