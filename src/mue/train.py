@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -138,8 +139,10 @@ class Training:
     def compile_(self) -> None:
         """Let the compiler do it, from the next update on."""
         if self._fuses:
-            fused = torch.compile(self.optimizer.step, dynamic=False)
-            self.advance = lambda: self._try(fused)
+            step = type(self.optimizer).step
+            step = getattr(step, "__wrapped__", step)  # a compiler warns about the profiler's mark
+            fused = torch.compile(partial(step, self.optimizer), dynamic=False)
+            self.advance = partial(self._try, fused)
 
     def _try(self, step: Callable[[], object]) -> None:
         try:
