@@ -2,7 +2,8 @@
 
     make results-performance BENCH="runs/bench-cpu runs/bench-h200"
 
-Each folder holds a `bench.json`, and a `profile.json` where `--profile` was asked for.
+Each folder holds a `bench.json`, and a `profile.json` where `--profile` was asked for. One that
+`benchmarks/curves.py` wrote may stand among them.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from curves import CURVES, TERMS
 from results import ROOT, insert
 
 from mue import figures
-from mue.bench.draw import draw_answers, draw_sides
+from mue.bench.draw import draw_answers, draw_curves, draw_sides
 from mue.bench.job import BENCH, PROFILE
 
 TOP = 12  # operators shown of a profile
@@ -154,13 +156,31 @@ def section(folder: Path, target: Path) -> str:
     return "\n\n".join(parts)
 
 
+def learning(folder: Path, target: Path) -> str:
+    """Whether what is fast learns the same."""
+    content = json.loads((folder / CURVES).read_text())
+    about, curves = content["about"], content["curves"]
+    title = f"{about['command'].split('--preset ')[1].split()[0]}, {about['device']}"
+    path = figures.save(draw_curves(curves, TERMS, title), target / "curves.png")
+    what = (
+        f"On {about['device']}, torch {about['torch']}, commit {about['commit']}: the terms of the "
+        "objective in naive float32 and in ours, with the same seeds and the same data. A band is "
+        "what the seeds of one way span."
+    )
+    picture = f"![Loss curves](figures/performance/{path.name})"
+    return "\n\n".join(["## Does it learn the same?", f"    {about['command']}", what, picture])
+
+
 def main() -> None:
     """Read, draw, write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folders", type=Path, nargs="+", metavar="DIR")
     options = parser.parse_args()
     target = ROOT / "docs" / "figures" / "performance"
-    page = "\n\n".join(section(folder, target) for folder in options.folders)
+    page = "\n\n".join(
+        (learning if (folder / CURVES).is_file() else section)(folder, target)
+        for folder in options.folders
+    )
     insert(ROOT / "docs" / "performance.md", page, "performance")
     print(page)
 

@@ -1,8 +1,8 @@
-"""Pictures of costs: over the number of answers, and over the pixels."""
+"""Pictures of costs, over the number of answers and over the pixels; and of how losses fall."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -66,6 +66,30 @@ def draw_sides(rows: Sequence[dict[str, Any]], title: str) -> Figure:
     return figure
 
 
+def draw_curves(
+    curves: Mapping[str, Sequence[Mapping[str, Sequence[float]]]], terms: Sequence[str], title: str
+) -> Figure:
+    """Terms of the objective over the steps: for each way to compute, what its seeds span."""
+    with mpl.rc_context({"font.size": 9, "axes.edgecolor": _SOFT}):
+        figure = Figure(figsize=(3.2 * len(terms) + 0.4, 3.2), layout="constrained")
+        axes: list[Axes] = list(np.atleast_1d(figure.subplots(1, len(terms))))
+        for ax, term in zip(axes, terms, strict=True):
+            for (way, runs), colour in zip(curves.items(), reversed(_COLOURS[:2]), strict=False):
+                steps = runs[0]["step"]
+                values = np.array([run[term] for run in runs])
+                low, high = values.min(axis=0), values.max(axis=0)
+                ax.fill_between(steps, low, high, color=colour, alpha=0.25, linewidth=0)
+                label = f"{way}, {len(runs)} seeds"
+                ax.plot(steps, values.mean(axis=0), color=colour, lw=1.2, label=label)
+            ax.set_title(term, fontsize=10)
+            ax.set_xlabel("steps")
+            ax.grid(color=_GRID, linewidth=0.6)
+            ax.set_axisbelow(True)
+            ax.spines[["top", "right"]].set_visible(False)
+        _finish(figure, axes[0], title, "nats, mean over the batch")
+    return figure
+
+
 def _logarithmic(ax: Axes, ticks: Sequence[int]) -> None:
     ax.set(xscale="log", yscale="log")
     ax.set_xticks(ticks, [str(n) for n in ticks])
@@ -77,8 +101,8 @@ def _logarithmic(ax: Axes, ticks: Sequence[int]) -> None:
     ax.spines[["top", "right"]].set_visible(False)
 
 
-def _finish(figure: Figure, first: Axes, title: str) -> None:
-    first.set_ylabel("milliseconds")
+def _finish(figure: Figure, first: Axes, title: str, unit: str = "milliseconds") -> None:
+    first.set_ylabel(unit)
     handles, labels = first.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=8)
     figure.suptitle(title, fontsize=10)
