@@ -1,3 +1,5 @@
+import numpy as np
+
 from mue.bench.draw import draw_curves
 
 TERMS = ("reconstruction", "prior")
@@ -17,5 +19,5 @@ def test_curves_have_a_panel_for_each_term_and_a_band_for_each_way():
     first, second = figure.axes
     assert [ax.get_title() for ax in figure.axes] == list(TERMS)
     assert [line.get_label() for line in first.lines] == ["naive, 2 seeds", "ours, 2 seeds"]
-    assert list(first.lines[0].get_ydata()) == [4, 2, 1]
+    assert np.asarray(first.lines[0].get_ydata()).tolist() == [4, 2, 1]
     assert len(second.collections) == 2

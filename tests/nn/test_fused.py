@@ -9,8 +9,8 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 pytest.importorskip("triton", reason="the kernels need Triton")
 
-from mue.nn.blocks import ResidualBlock, compute_
-from mue.nn.fused import residual
+from mue.nn.blocks import ResidualBlock, Rise, compute_
+from mue.nn.fused import residual, rise
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 DTYPE = torch.bfloat16 if torch.cuda.is_available() else torch.float32
@@ -94,6 +94,21 @@ def test_at_the_sizes_of_a_training_too(c_in, c_out, inner, size):
     torch.manual_seed(0)
     b, h, w = size
     compare(whole(ResidualBlock(c_in, c_out, inner=inner, linear=c_out == 1)), b, c_in, h, w)
+
+
+@pytest.mark.parametrize(("c", "c2", "size"), [(16, 16, (3, 4)), (5, 3, (1, 1)), (20, 64, (2, 3))])
+def test_rising_is_doubling_and_concatenation_with_their_gradients(c, c2, size):
+    torch.manual_seed(0)
+    h, w = size
+    x = (16 * small(2, c, h, w)).requires_grad_()
+    skip = small(2, c2, 2 * h, 2 * w).requires_grad_()
+    plain = Rise()(x, skip)
+    g = 16 * small(*plain.shape)
+    wanted = torch.autograd.grad(plain, [x, skip], g)
+    fused = rise(x.to(DTYPE), skip.to(DTYPE))
+    assert torch.equal(fused.float(), plain)
+    found = torch.autograd.grad(fused, [x, skip], g.to(DTYPE))
+    assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
 
 
 def test_the_gradient_of_an_input_is_left_out_where_nobody_asks_for_it():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -127,12 +127,14 @@ class ResidualBlock(nn.Module):
 
 
 def compute_(module: nn.Module, *, kernels: bool, recompute: bool) -> None:
-    """Choose how every residual block of a module computes; what it computes stays the same."""
+    """Choose how the parts of a module compute; what they compute stays the same."""
     if kernels:
         import mue.nn.fused  # noqa: F401  it registers the operator; Triton is not everywhere
     for part in module.modules():
         if isinstance(part, ResidualBlock):
             part.kernels, part.recompute = kernels, recompute
+        elif isinstance(part, Rise):
+            part.kernels = kernels
 
 
 def share_(module: nn.Module, rounded: Mapping[int, Tensor]) -> None:
@@ -140,28 +142,6 @@ def share_(module: nn.Module, rounded: Mapping[int, Tensor]) -> None:
     for part in module.modules():
         if isinstance(part, ResidualBlock):
             part.rounded = [rounded[id(p)] for p in part.multiplied()]
-
-
-class _Dense(torch.autograd.Function):
-    """The tensor itself; its gradient gets memory of its own, in the layout of the tensor."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        del ctx
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        del ctx
-        return grads[0].contiguous(memory_format=torch.channels_last)
-
-
-def dense(x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
-    """The tensor itself, with a gradient that is no slice of another one.
-
-    Between two compiled pieces of a network a slice would be copied, slowly.
-    """
-    return _Dense.apply(x) if torch.compiler.is_compiling() else x
 
 
 def halve(x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h2 w2"]:
@@ -194,6 +174,24 @@ def double(x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h2 w2"]:
         pair = torch.stack([0.75 * x + 0.25 * before, 0.75 * x + 0.25 * after], side + 1)
         x = pair.flatten(side, side + 1)
     return x
+
+
+class Rise(nn.Module):
+    """From one level of a decoder to the next: doubled, beside what the encoder saw there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernels = False
+
+    def forward(
+        self, h: Float[Tensor, "b c h w"], skip: Float[Tensor, "b c2 h2 w2"]
+    ) -> Float[Tensor, "b c3 h2 w2"]:
+        """Both, one after the other in their channels."""
+        if not self.kernels:
+            return torch.cat([double(h), skip], dim=1)
+        both = (t.to(torch.bfloat16) for t in (h, skip))
+        last = torch.channels_last
+        return torch.ops.mue.rise(*(t.contiguous(memory_format=last) for t in both))
 
 
 def pad_to_multiple(x: Float[Tensor, "b c h w"], multiple: int) -> Float[Tensor, "b c h2 w2"]:

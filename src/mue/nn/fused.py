@@ -1,11 +1,11 @@
-"""The residual block without normalization as a few kernels.
+"""The residual block without normalization, and doubling, as a few kernels.
 
 The libraries' convolutions are made for hundreds of channels. With 16 or 32 at full resolution they
 reach a tenth of what the memory allows, and between them biases, ReLUs, masks and casts are passes
 of their own. Here a convolution with all that surrounds it is one kernel, and so are its gradients:
 forward three kernels a block, backward three for the input and one for each weight.
 
-`ResidualBlock` itself is the twin in plain PyTorch; a test holds the two together.
+`ResidualBlock` and `Rise` themselves are the twins in plain PyTorch; tests hold them together.
 """
 
 import functools
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mue.nn.kernels import convolution, gradients
+from mue.nn.kernels import convolution, doubled_apart, doubled_beside, gradients
 
 _FEW = 1 << 16  # pixels of a batch
 
@@ -221,3 +221,41 @@ def _split(flat: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 residual.register_autograd(_backward, setup_context=_keep)
+
+
+@torch.library.custom_op("mue::rise", mutates_args=())
+def rise(x: Tensor, beside: Tensor) -> Tensor:
+    """The tensor doubled, and the other one after its channels."""
+    return _nchw(doubled_beside(_nhwc(x), _nhwc(beside)))
+
+
+@rise.register_fake
+def _(x: Tensor, beside: Tensor) -> Tensor:
+    b, c, h, w = x.shape
+    return _nchw(x.new_empty((b, 2 * h, 2 * w, c + beside.shape[1])))
+
+
+@torch.library.custom_op("mue::rise_backward", mutates_args=())
+def rise_backward(g: Tensor, c: int) -> tuple[Tensor, Tensor]:
+    """The gradients of both, of which the first has c channels."""
+    dx, dbeside = doubled_apart(_nhwc(g), c)
+    return _nchw(dx), _nchw(dbeside)
+
+
+@rise_backward.register_fake
+def _(g: Tensor, c: int) -> tuple[Tensor, Tensor]:
+    b, both, h, w = g.shape
+    dx, dbeside = g.new_empty((b, h // 2, w // 2, c)), g.new_empty((b, h, w, both - c))
+    return _nchw(dx), _nchw(dbeside)
+
+
+def _keep_width(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    del output
+    ctx.c = inputs[0].shape[1]
+
+
+def _fall(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
+    return rise_backward(g, ctx.c)
+
+
+rise.register_autograd(_fall, setup_context=_keep_width)

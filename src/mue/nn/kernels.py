@@ -1,4 +1,4 @@
-"""3x3 convolutions and their gradients as Triton kernels: which one, and how the work is cut.
+"""Convolutions, doubling and their gradients as Triton kernels: which one, and how it is cut.
 
 Tensors are b h w c in memory. A weight is o ky kx i, as PyTorch keeps one in channels_last, in the
 precision of what it is multiplied with. Sums are float32.
@@ -14,7 +14,7 @@ import torch
 import triton
 from torch import Tensor
 
-from mue.nn import taps, windows
+from mue.nn import resample, taps, windows
 
 Tiles = dict[str, int]
 
@@ -221,3 +221,32 @@ def _parts(like: Tensor, count: int, rows: int, results: int) -> tuple[Tensor, T
         like.new_empty(count * rows * results, dtype=torch.float32),
         like.new_empty(count * results, dtype=torch.float32),
     )
+
+
+def doubled_beside(x: Tensor, other: Tensor) -> Tensor:
+    """What `resample.double_beside` says."""
+    b, h, w, c = x.shape
+    c2 = other.shape[3]
+    y = x.new_empty((b, 2 * h, 2 * w, c + c2))
+    cut = _pixels(max(c, c2))
+    grid = (triton.cdiv(4 * b * h * w, cut),)
+    size = {"H": h, "W": w, "C": c, "C2": c2, "BM": cut, "BC": _block(c, 4096)}
+    resample.double_beside[grid](x, other, y, 4 * b * h * w, **size, BC2=_block(c2, 4096))
+    return y
+
+
+def doubled_apart(g: Tensor, c: int) -> tuple[Tensor, Tensor]:
+    """The gradients of its two arguments, of which the first has c channels."""
+    b, h, w, both = g.shape
+    h, w, c2 = h // 2, w // 2, both - c
+    dx, dother = g.new_empty((b, h, w, c)), g.new_empty((b, 2 * h, 2 * w, c2))
+    cut = _pixels(max(c, c2))
+    grid = (triton.cdiv(b * h * w, cut),)
+    size = {"H": h, "W": w, "C": c, "C2": c2, "BM": cut, "BC": _block(c, 4096)}
+    resample.apart[grid](g, dx, dother, b * h * w, **size, BC2=_block(c2, 4096))
+    return dx, dother
+
+
+def _pixels(channels: int) -> int:
+    """How many a program takes, so that it has some thousand numbers at hand."""
+    return max(8, 2048 // triton.next_power_of_2(channels))

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mue.nn.backbone import Features
-from mue.nn.blocks import Norm, ResidualBlock, Rest, dense, double, halve, pad_to_multiple
+from mue.nn.blocks import Norm, ResidualBlock, Rest, Rise, double, halve, pad_to_multiple
 
 INNERMOST = 2
 """Blocks at the bottom, of the encoder and of the decoder, that dropout follows."""
@@ -144,6 +144,7 @@ class UNetDecoder(nn.Module):
             raise ValueError(f"`level` must be in 1..{stages + 1}, got {level}")
         self.level = level
         self.dropout = dropout
+        self.rise = Rise()
         late = level == stages + 1
         outs = [*widths, widths[-1] if late else c_out]
         below, self.stages = 0, nn.ModuleList()
@@ -221,8 +222,7 @@ class UNetDecoder(nn.Module):
         """What stage i is given: below it, and beside it."""
         if i == 1:
             return h
-        skip = repeat(dense(skips[i - 1]), len(h) // len(skips[0]))
-        return torch.cat([double(h), skip], dim=1)
+        return self.rise(h, repeat(skips[i - 1], len(h) // len(skips[0])))
 
     def _stage(self, i: int, h: Tensor, skips: Sequence[Tensor]) -> Tensor:
         return self.stages[i - 1](self._entering(i, h, skips))
