@@ -49,7 +49,16 @@ def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]], left: int = 
 
 def training(rows: list[dict[str, Any]]) -> str:
     """Steps of training."""
-    columns = ["training", "batch", "naive, ms", "ours, ms", "ratio", "steps/s", *COUNTED]
+    columns = [
+        "training",
+        "batch",
+        "naive, ms",
+        "ours, ms",
+        "ratio",
+        "at most",
+        "steps/s",
+        *COUNTED,
+    ]
     return markdown(
         columns,
         (
@@ -59,6 +68,7 @@ def training(rows: list[dict[str, Any]]) -> str:
                 timing(r, "naive"),
                 timing(r, "ours"),
                 f"**{r['ratio']:.2f}**",
+                f"{r['naive']['ms'] / r['floor_ms']:.2f}",
                 f"{1e3 / r['ours']['ms']:.1f}",
                 *counted(r),
             ]
@@ -133,10 +143,11 @@ def section(folder: Path, target: Path) -> str:
     peaks = ", ".join(f"{v['peak'] / 1e12:.3g} TFLOP/s in {kind}" for kind, v in limits.items())
     bandwidth = max(v["bandwidth"] for v in limits.values())
     made = f"seed {content['seed']}, version {content['version']}, commit {content['commit']}"
+    command = content["command"] + (" --profile" if (folder / PROFILE).is_file() else "")
     where = f"torch {content['torch']}, threads {content['threads']}"
     parts = [
         f"## {content['name']}",
-        f"    {content['command']} --device {content['device']} --seed {content['seed']}",
+        f"    {command} --device {content['device']} --seed {content['seed']}",
         f"Measured with {made}, {where}. Limits: {bandwidth / 1e9:.4g} GB/s, {peaks}.",
     ]
     if "training" in content:

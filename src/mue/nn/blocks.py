@@ -150,7 +150,7 @@ def halve(x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h2 w2"]:
     Bilinear resampling by one half reads each output at the centre of a 2x2 block, so it is the
     mean of the block; written as pooling, its gradient is a copy instead of a scatter. Half a block
     at the edge is made whole by repeating it. Pooling with `ceil_mode` would give the same, but
-    torch.compile gets its gradient wrong.
+    torch.compile gets its gradient wrong (pytorch issue 198119).
     """
     for side in (2, 3):
         if x.shape[side] % 2:
