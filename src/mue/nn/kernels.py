@@ -27,7 +27,7 @@ def _block(channels: int, most: int) -> int:
 
 def window(h: int, w: int, c: int, c2: int, n: int, sy: int, sx: int) -> Tiles | None:
     """Tiles of sy by sx pixels, where the kernels of `windows` can take them."""
-    if 9 * c <= 32 or h % sy or w % sx:
+    if h % sy or w % sx:
         return None
     row, result = triton.next_power_of_2((sx + 2) * c), triton.next_power_of_2(sy * sx * n)
     across = math.gcd(w // sx, 8)
@@ -36,10 +36,15 @@ def window(h: int, w: int, c: int, c2: int, n: int, sy: int, sx: int) -> Tiles |
         "SX": sx,
         "TY": math.gcd(h // sy, 64 // across),
         "TX": across,
-        "BK": row,
+        "BK": max(16, row),
         "BK2": max(16, triton.next_power_of_2(sy * sx * c2)),
         "BE": max(16, result),
     }
+
+
+def _few(n: int) -> tuple[int, int]:
+    """The tile for images of a channel or two: as many pixels as make 128 results."""
+    return 1, max(1, min(8, 128 // triton.next_power_of_2(n)))
 
 
 def _shared(tiles: Tiles) -> int:
@@ -54,9 +59,9 @@ def conv_tiles(m: int, h: int, w: int, c: int, c2: int, n: int, *, masked: bool)
 
     With SY and SX it is one of `windows`, and PROGRAMS of them go from tile to tile.
     """
-    both = n == 1 or (masked and max(c, n) <= 16)
-    seen = window(h, w, c, c2, n, *((2, 2) if both else (1, 2)))
-    if seen and max(c, n) <= 32 and c2 <= 64:
+    both = n == 1 or (masked and 4 <= c <= 16 and n <= 16)
+    seen = window(h, w, c, c2, n, *(_few(n) if c < 4 else (2, 2) if both else (1, 2)))
+    if seen and max(c, n) <= 32 and c2 <= 64 and seen["BE"] <= 128 and seen["BK2"] <= 256:
         tiles = seen | {"BM": 64, "num_warps": 4, "num_stages": 3}
         tiles["PROGRAMS"] = 396 if c * n == 512 else 264
         ahead = not masked and (c <= 16 or h * w >= 1 << 14) and _shared(tiles) <= _MOST_SHARED
@@ -82,15 +87,15 @@ def conv_tiles(m: int, h: int, w: int, c: int, c2: int, n: int, *, masked: bool)
 def grad_tiles(m: int, h: int, w: int, c: int, n: int, rows: int) -> Tiles:
     """How the gradient of a weight is cut into tiles, and how many parts its sum has."""
     small = c * n <= 256
-    seen = window(h, w, c, 1, n, *((2, 2) if small else (1, 2)))
-    if rows == 3 and seen and max(c, n) <= 32:
+    seen = window(h, w, c, 1, n, *(_few(n) if c < 4 else (2, 2) if small else (1, 2)))
+    if rows == 3 and seen and max(c, n) <= 32 and seen["BE"] <= 128:
         del seen["BK2"]
         tile = seen["SY"] * seen["SX"]
         wide = c * n > 512
         return seen | {
             "BM": 128 if wide else 64,
             "parts": min(triton.cdiv(m // tile, 64), 128 if wide else 256),
-            "num_warps": 4 if small else 8,
+            "num_warps": 4 if small and c >= 4 else 8,
             "num_stages": 1 if wide else 2,
         }
     bc, bn, bm = _block(c, 64), _block(n, 64), 128
@@ -167,6 +172,7 @@ class Parts:
         count: How many parts.
         shape: Of the weight: o ky kx i.
         tile: Height and width of the tiles of `windows`, or nothing.
+        pixels: How many pixels were taken as one.
     """
 
     dw: Tensor
@@ -174,6 +180,7 @@ class Parts:
     count: int
     shape: tuple[int, int, int, int]
     tile: tuple[int, int] | None = None
+    pixels: int = 1
 
     def total(self) -> Tensor:
         """Their sums, the weight first, as one vector."""
@@ -184,7 +191,8 @@ class Parts:
         cut = {"BP": all_parts, "BO": max(8, min(256, 8192 // all_parts)), "num_warps": 8}
         grid = (triton.cdiv(size + n, cut["BO"]),)
         if self.tile is None:
-            taps.total[grid](self.dw, self.db, out, self.count, NK=size, N=n, **cut)
+            what = {"C": size // n, "N": n, "Q": self.pixels}
+            taps.total[grid](self.dw, self.db, out, self.count, **what, **cut)
         else:
             sy, sx = self.tile
             windows.total[grid](self.dw, self.db, out, self.count, C=c, N=n, SY=sy, SX=sx, **cut)
@@ -193,27 +201,25 @@ class Parts:
 
 def gradients(x: Tensor, g: Tensor, *, rows: int = 3) -> Parts:
     """Gradients of the weight and the bias of a convolution of x, from that of its result."""
-    b, h, width, c = x.shape
+    b, h, w, c = x.shape
     n = g.shape[3]
-    m = b * h * width
-    tiles = grad_tiles(m, h, width, c, n, rows)
-    count, what = tiles["parts"], {"H": h, "W": width, "C": c, "N": n}
     shape = (n, rows, rows, c)
+    pixels = 1
+    if rows == 1:  # pixels that lie in a row may be seen as one with more channels
+        pixels = math.gcd(w, max(1, 128 // triton.next_power_of_2(max(c, n))))
+        w, c, n = w // pixels, c * pixels, n * pixels
+    m = b * h * w
+    tiles = grad_tiles(m, h, w, c, n, rows)
+    count, what = tiles["parts"], {"H": h, "W": w, "C": c, "N": n}
     if "SY" in tiles:
         sy, sx = tiles["SY"], tiles["SX"]
         found = _parts(x, count, (sy + 2) * (sx + 2) * c, sy * sx * n)
         windows.weigh[(count,)](x, g, *found, m // (sy * sx), **what, **tiles)
         return Parts(*found, count, shape, (sy, sx))
     found = _parts(x, count, rows * rows * c, n)
-    down = triton.cdiv(n, tiles["BN"])
-    if rows == 3 and 9 * c <= 32:
-        del tiles["BC"]
-        few = {"BK": 16 if 9 * c <= 16 else 32}
-        taps.weigh_few[(count, down)](x, g, *found, m, **what, **few, **tiles)
-    else:
-        across = rows * triton.cdiv(c, tiles["BC"])
-        taps.weigh[(across, count, down)](x, g, *found, m, **what, ROWS=rows, **tiles)
-    return Parts(*found, count, shape)
+    grid = (rows * triton.cdiv(c, tiles["BC"]), count, triton.cdiv(n, tiles["BN"]))
+    taps.weigh[grid](x, g, *found, m, **what, ROWS=rows, **tiles)
+    return Parts(*found, count, shape, pixels=pixels)
 
 
 def _parts(like: Tensor, count: int, rows: int, results: int) -> tuple[Tensor, Tensor]:

@@ -52,45 +52,27 @@ def convolve(
     row = (m // W) % H
     n_ok = n < N
     acc = tl.zeros((BM, BN), dtype=tl.float32)
-    if 9 * C <= 32:  # so few that all taps are one product
-        k = tl.arange(0, 16 if 9 * C <= 16 else 32)
-        tap = k // C
-        c = k % C
-        r = row[:, None] + (tap // 3 - 1)[None, :]
-        q = column[:, None] + (tap % 3 - 1)[None, :]
-        seen = inside[:, None] & (k < 9 * C)[None, :] & (r >= 0) & (r < H) & (q >= 0) & (q < W)
-        away = ((tap // 3 - 1) * W + tap % 3 - 1) * C + c
-        a = tl.load(x + m[:, None] * C + away[None, :], mask=seen, other=0.0)
-        if TURNED:
-            of = w + c[:, None] * (9 * N) + (8 - tap)[:, None] * N + n[None, :]
+    blocks: tl.constexpr = (C + BC - 1) // BC
+    for t in range(9 * blocks):
+        tap = t // blocks
+        c = (t % blocks) * BC + tl.arange(0, BC)
+        dy = tap // 3 - 1
+        dx = tap % 3 - 1
+        seen = inside & (row + dy >= 0) & (row + dy < H) & (column + dx >= 0) & (column + dx < W)
+        at = x + (m + dy * W + dx)[:, None] * C + c[None, :]
+        if C % BC == 0:
+            a = tl.load(at, mask=seen[:, None], other=0.0)
         else:
-            of = w + n[None, :] * (9 * C) + k[:, None]
-        b = tl.load(of, mask=(k < 9 * C)[:, None] & n_ok[None, :], other=0.0)
+            a = tl.load(at, mask=seen[:, None] & (c < C)[None, :], other=0.0)
+        if TURNED:
+            of = w + c[:, None] * (9 * N) + (8 - tap) * N + n[None, :]
+        else:
+            of = w + n[None, :] * (9 * C) + tap * C + c[:, None]
+        if C % BC == 0 and N % BN == 0:
+            b = tl.load(of)
+        else:
+            b = tl.load(of, mask=(c < C)[:, None] & n_ok[None, :], other=0.0)
         acc = tl.dot(a, b, acc)
-    else:
-        blocks: tl.constexpr = (C + BC - 1) // BC
-        for t in range(9 * blocks):
-            tap = t // blocks
-            c = (t % blocks) * BC + tl.arange(0, BC)
-            dy = tap // 3 - 1
-            dx = tap % 3 - 1
-            seen = (
-                inside & (row + dy >= 0) & (row + dy < H) & (column + dx >= 0) & (column + dx < W)
-            )
-            at = x + (m + dy * W + dx)[:, None] * C + c[None, :]
-            if C % BC == 0:
-                a = tl.load(at, mask=seen[:, None], other=0.0)
-            else:
-                a = tl.load(at, mask=seen[:, None] & (c < C)[None, :], other=0.0)
-            if TURNED:
-                of = w + c[:, None] * (9 * N) + (8 - tap) * N + n[None, :]
-            else:
-                of = w + n[None, :] * (9 * C) + tap * C + c[:, None]
-            if C % BC == 0 and N % BN == 0:
-                b = tl.load(of)
-            else:
-                b = tl.load(of, mask=(c < C)[:, None] & n_ok[None, :], other=0.0)
-            acc = tl.dot(a, b, acc)
     if SECOND == 2:
         for t in range((C2 + BC2 - 1) // BC2):
             c = t * BC2 + tl.arange(0, BC2)
@@ -186,59 +168,31 @@ def weigh(
 
 @triton.jit
 @no_type_check
-def weigh_few(
-    x,
-    g,
+def total(
     dw,
     db,
-    m_all,
+    out,
     parts,
-    H: tl.constexpr,
-    W: tl.constexpr,
     C: tl.constexpr,
     N: tl.constexpr,
-    BM: tl.constexpr,
-    BN: tl.constexpr,
-    BK: tl.constexpr,
+    Q: tl.constexpr,
+    BP: tl.constexpr,
+    BO: tl.constexpr,
 ):
-    """`weigh` for so few channels that all taps of a 3x3 kernel are one product."""
-    part = tl.program_id(0)
-    n = tl.program_id(1) * BN + tl.arange(0, BN)
-    n_ok = n < N
-    k = tl.arange(0, BK)
-    tap = k // C
-    dy = tap // 3 - 1
-    dx = tap % 3 - 1
-    away = (dy * W + dx) * C + k % C
-    acc = tl.zeros((BK, BN), dtype=tl.float32)
-    total = tl.zeros((BN,), dtype=tl.float32)
-    for start in range(part * BM, m_all, parts * BM):
-        m = start + tl.arange(0, BM)
-        inside = m < m_all
-        r = ((m // W) % H)[:, None] + dy[None, :]
-        q = (m % W)[:, None] + dx[None, :]
-        seen = inside[:, None] & (k < 9 * C)[None, :] & (r >= 0) & (r < H) & (q >= 0) & (q < W)
-        a = tl.load(x + m[:, None] * C + away[None, :], mask=seen, other=0.0)
-        gy = tl.load(
-            g + m[:, None] * N + n[None, :], mask=inside[:, None] & n_ok[None, :], other=0.0
-        )
-        acc = tl.dot(tl.trans(a), gy, acc)
-        total += tl.sum(gy.to(tl.float32), axis=0)
-    to = dw + (part * N + n[None, :]) * (9 * C) + k[:, None]
-    tl.store(to, acc, mask=(k < 9 * C)[:, None] & n_ok[None, :])
-    tl.store(db + part * N + n, total, mask=n_ok)
+    """The parts of `weigh` summed: the gradient of the weight, n c, and then that of the bias.
 
-
-@triton.jit
-@no_type_check
-def total(
-    dw, db, out, parts, NK: tl.constexpr, N: tl.constexpr, BP: tl.constexpr, BO: tl.constexpr
-):
-    """The parts of `weigh` summed: the gradient of the weight, then that of the bias."""
-    o = tl.program_id(0) * BO + tl.arange(0, BO)[None, :]
+    Where Q pixels were taken as one, with Q times the channels, each is to be seen by itself: of
+    the Q by Q blocks of the result, those on the diagonal.
+    """
+    o = tl.program_id(0) * BO + tl.arange(0, BO)
+    n = tl.where(o < N * C, o // C, o - N * C)[None, :]
+    c = (o % C)[None, :]
     p = tl.arange(0, BP)[:, None]
-    here = p < parts
-    found = tl.load(dw + p * NK + o, mask=here & (o < NK), other=0.0)
-    found += tl.load(db + p * N + o - NK, mask=here & (o >= NK) & (o < NK + N), other=0.0)
-    to = tl.program_id(0) * BO + tl.arange(0, BO)
-    tl.store(out + to, tl.sum(found, axis=0), mask=to < NK + N)
+    of_weight = (p < parts) & (o < N * C)[None, :]
+    of_bias = (p < parts) & ((o >= N * C) & (o < N * C + N))[None, :]
+    acc = tl.zeros((BP, BO), dtype=tl.float32)
+    for q in tl.static_range(Q):
+        at = (q * N + n) * (Q * C) + q * C + c
+        acc += tl.load(dw + p * (Q * N * Q * C) + at, mask=of_weight, other=0.0)
+        acc += tl.load(db + p * (Q * N) + q * N + n, mask=of_bias, other=0.0)
+    tl.store(out + o, tl.sum(acc, axis=0), mask=o < N * C + N)
