@@ -67,6 +67,8 @@ class ResidualBlock(nn.Module):
         self.shortcut = nn.Identity() if c_in == c_out else nn.Conv2d(c_in, c_out, 1)
         self.out = nn.Identity() if linear else nn.ReLU()
         self.linear = linear
+        self.widest = max(c_in, inner, c_out)
+        """Channels at the most; the kernels count numbers in 32 bits."""
         self.kernels = False
         self.recompute = False
         self.rounded: list[Tensor] = []
@@ -74,7 +76,7 @@ class ResidualBlock(nn.Module):
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c2 h w"]:
         """The block's output, of the same height and width."""
-        if self.kernels:
+        if self.kernels and len(x) * x[0, 0].numel() * self.widest < 1 << 31:
             return self._fused(x)
         if self.recompute and torch.is_grad_enabled():
             return cast("Tensor", checkpoint(self._plain, x, use_reentrant=False))
@@ -187,7 +189,8 @@ class Rise(nn.Module):
         self, h: Float[Tensor, "b c h w"], skip: Float[Tensor, "b c2 h2 w2"]
     ) -> Float[Tensor, "b c3 h2 w2"]:
         """Both, one after the other in their channels."""
-        if not self.kernels:
+        channels = h.shape[1] + skip.shape[1]
+        if not self.kernels or len(h) * skip[0, 0].numel() * channels >= 1 << 31:
             return torch.cat([double(h), skip], dim=1)
         both = (t.to(torch.bfloat16) for t in (h, skip))
         last = torch.channels_last
