@@ -69,24 +69,25 @@ def draw_sides(rows: Sequence[dict[str, Any]], title: str) -> Figure:
 def draw_curves(
     curves: Mapping[str, Sequence[Mapping[str, Sequence[float]]]], terms: Sequence[str], title: str
 ) -> Figure:
-    """Terms of the objective over the steps: for each way to compute, what its seeds span."""
+    """Terms of the objective over the steps: what the seeds of each of two ways span."""
     with mpl.rc_context({"font.size": 9, "axes.edgecolor": _SOFT}):
         figure = Figure(figsize=(3.2 * len(terms) + 0.4, 3.2), layout="constrained")
         axes: list[Axes] = list(np.atleast_1d(figure.subplots(1, len(terms))))
         for ax, term in zip(axes, terms, strict=True):
-            for (way, runs), colour in zip(curves.items(), reversed(_COLOURS[:2]), strict=False):
+            looks = ((_COLOURS[1], 2.6), (_COLOURS[0], 1.0))  # the first shows below the second
+            for (way, runs), (colour, width) in zip(curves.items(), looks, strict=True):
                 steps = runs[0]["step"]
                 values = np.array([run[term] for run in runs])
                 low, high = values.min(axis=0), values.max(axis=0)
                 ax.fill_between(steps, low, high, color=colour, alpha=0.25, linewidth=0)
                 label = f"{way}, {len(runs)} seeds"
-                ax.plot(steps, values.mean(axis=0), color=colour, lw=1.2, label=label)
+                ax.plot(steps, values.mean(axis=0), color=colour, lw=width, label=label)
             ax.set_title(term, fontsize=10)
             ax.set_xlabel("steps")
             ax.grid(color=_GRID, linewidth=0.6)
             ax.set_axisbelow(True)
             ax.spines[["top", "right"]].set_visible(False)
-        _finish(figure, axes[0], title, "nats, mean over the batch")
+        _finish(figure, axes[0], title, "mean over the batch")
     return figure
 
 
