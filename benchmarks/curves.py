@@ -64,6 +64,7 @@ def main() -> None:
     arguments = parser.parse_args()
     device = choose_device()
     about = {
+        "preset": arguments.preset,
         "command": f"python benchmarks/curves.py --preset {arguments.preset} "
         f"--steps {arguments.steps} --seeds {arguments.seeds}",
         "device": device_name(device),

@@ -115,12 +115,12 @@ def ways(shape: str, kind: str) -> list[Tiles]:
         for tile, bm, warps, stages in itertools.product(
             ((1, 1), (1, 2), (2, 2)), (64, 128), (4, 8), (1, 2, 3)
         ):
-            if window := kernels.window(h, w, c, 1, n, *tile):
+            if window := kernels.window(h, w, c, n, *tile):
                 found += [
                     own | window | {"BM": bm, "num_warps": warps, "num_stages": stages} | many
                     for many in ([{"parts": p} for p in (132, 264)] if grad else [{}])
                 ]
-        return [{k: v for k, v in t.items() if not (grad and k == "BK2")} for t in found]
+        return found
     for bm, warps, stages in itertools.product((32, 64, 128, 256), (4, 8), (1, 3)):
         cut = {"BM": bm, "num_warps": warps, "num_stages": stages}
         if grad:

@@ -18,8 +18,8 @@ from curves import CURVES, TERMS
 from results import ROOT, insert
 
 from mue import figures
-from mue.bench.draw import draw_answers, draw_curves, draw_sides
-from mue.bench.job import BENCH, PROFILE
+from mue.bench.draw import draw_curves
+from mue.bench.job import BENCH, PROFILE, drawings
 
 TOP = 12  # operators shown of a profile
 COUNTED = ("GB", "GFLOP", "floor, ms", "share")
@@ -155,10 +155,7 @@ def section(folder: Path, target: Path) -> str:
         parts += [training(content["training"]), f"How it computes: {ways}."]
     if "answering" in content:
         parts += [answering(content["answering"]), sides(content["sides"], content["growth"])]
-        for name, drawing in (
-            ("answers", draw_answers(content["answering"], content["name"])),
-            ("pixels", draw_sides(content["sides"], content["name"])),
-        ):
+        for name, drawing in drawings(content).items():
             path = figures.save(drawing, target / f"{content['device']}-{name}.png")
             parts.append(f"![Cost over {name}](figures/performance/{path.name})")
     if (folder / PROFILE).is_file():
@@ -171,7 +168,7 @@ def learning(folder: Path, target: Path) -> str:
     """Whether what is fast learns the same."""
     content = json.loads((folder / CURVES).read_text())
     about, curves = content["about"], content["curves"]
-    title = f"{about['command'].split('--preset ')[1].split()[0]}, {about['device']}"
+    title = f"{about['preset']}, {about['device']}"
     path = figures.save(draw_curves(curves, TERMS, title), target / "curves.png")
     what = (
         f"On {about['device']}, torch {about['torch']}, commit {about['commit']}: the terms of the "

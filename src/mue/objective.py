@@ -71,7 +71,7 @@ def log_likelihood(
     match kind:
         case "bernoulli":
             flat, answer = logits.flatten(2), y.flatten(2)
-            if len(flat[0]) == len(answer[0]) == 1:  # a product of single rows is slow on a GPU
+            if flat.shape[1] == answer.shape[1] == 1:  # a product of single rows is slow on a GPU
                 return (flat * answer - F.softplus(flat)).sum(dim=2, keepdim=True)
             return flat @ answer.mT - F.softplus(flat).sum(dim=2, keepdim=True)
         case "categorical":

@@ -72,6 +72,11 @@ def find(model: str | Path) -> Path:
     return folder
 
 
+def halves(device: torch.device) -> bool:
+    """Whether answers are computed in half precision there, unless somebody says otherwise."""
+    return device.type == "cuda"
+
+
 def load(model: str | Path, *, device: Device = "auto", half: bool | None = None) -> Predictor:
     """A bundled model by its name, or the model in a run folder, ready to answer.
 
@@ -79,7 +84,7 @@ def load(model: str | Path, *, device: Device = "auto", half: bool | None = None
     GPU. Probabilities and answers come out in float32 either way.
     """
     folder, where = find(model), choose_device(device)
-    half = where.type == "cuda" if half is None else half
+    half = halves(where) if half is None else half
     return Predictor(load_network(folder, where), load_config(folder), half=half)
 
 

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -27,9 +27,13 @@ from mue.models.build import build_learner
 from mue.models.learner import VqLearner
 from mue.nn.blocks import ResidualBlock, compute_, share_
 from mue.nn.flat import Flat
+from mue.nn.streams import beside
 from mue.objective import Weights, objective
 from mue.plan import plan
 from mue.types import ExactTrace, Pair, Terms, Trace, VqTrace
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 _START = 100  # a stream of random numbers far from those of the data
 
@@ -142,17 +146,7 @@ class Training:
             step = type(self.optimizer).step
             step = getattr(step, "__wrapped__", step)  # a compiler warns about the profiler's mark
             fused = torch.compile(partial(step, self.optimizer), dynamic=False)
-            self.advance = partial(self._try, fused)
-
-    def _try(self, step: Callable[[], object]) -> None:
-        try:
-            step()
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as error:  # whatever a compiler may raise
-            _fall_back(self.config, "compile", error)
-            self.advance = self.optimizer.step
-            self.advance()
+            self.advance = _while_it_works(self.config, fused, self.optimizer.step)
 
     def update_(self) -> None:
         """Let the weights follow their gradients, which are used up."""
@@ -272,8 +266,7 @@ def fit(training: Training, source: Source) -> Iterator[Step]:
     while training.step < config.train.steps:
         number = training.step
         weights = dials.turn_(number)
-        if isinstance(feed, _Streamed):
-            feed.fill_(number)
+        feed.fill_(number)
         if config.draws:
             torch.manual_seed(_seed(config.train.seed, number, distributed.rank()))
         taken = run(weights)
@@ -309,7 +302,24 @@ class _Dials:
         return dataclasses.replace(weights, prior=self.prior, temperature=self.temperature)
 
 
-class _Made:
+class _Feed:
+    """Gives each part of the batch of a step. What there is to do around that differs."""
+
+    def fill_(self, step: int) -> None:
+        """Before the step after `step` steps, on the host."""
+
+    def start_(self) -> None:
+        """As the step begins, on the device."""
+
+    def finish_(self) -> None:
+        """When the batch is used up, on the device."""
+
+    def __call__(self, part: int) -> Pair:
+        """One part of the batch of this step."""
+        raise NotImplementedError
+
+
+class _Made(_Feed):
     """Batches made on the device alone, from the number of their first item."""
 
     def __init__(self, training: Training, source: Source, dials: _Dials) -> None:
@@ -317,46 +327,38 @@ class _Made:
         self._each = batch_share(training.config) // training.config.compute.accumulate
         self._items = torch.arange(self._each, device=training.device)
 
-    def start_(self) -> None:
-        """Nothing is ready, and nothing is made ready."""
-
-    def finish_(self) -> None:
-        """Nothing is left to do."""
-
     def __call__(self, part: int, ahead: int = 0) -> Pair:
-        """One part of the batch of a step, or of a later one whose first item is `ahead`."""
+        """One part of the batch of a step, or of what lies `ahead` items after it."""
         return self._source.pair(self._first + (ahead + part * self._each) + self._items)
 
 
-class _MadeAhead:
+class _MadeAhead(_Feed):
     """Batches made on the device beside the step before: when a step begins, its batch is there."""
 
     def __init__(self, training: Training, source: Source, dials: _Dials) -> None:
         self._made = _Made(training, source, dials)
         self._batch, self._parts = training.config.train.batch, training.config.compute.accumulate
         self._beside = torch.cuda.Stream(training.device)
+        dials.turn_(training.step)
         self._now = [self._made(part) for part in range(self._parts)]
         self._next: list[Pair] = []
 
     def start_(self) -> None:
         """Begin to make the next batch."""
-        self._beside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._beside):
+        with beside(self._beside):
             self._next = [self._made(part, self._batch) for part in range(self._parts)]
 
     def finish_(self) -> None:
-        """Put it in the place of this one, which is used up."""
+        """Put it in the place of this one."""
         torch.cuda.current_stream().wait_stream(self._beside)
-        for mine, new in zip(self._now, self._next, strict=True):
-            mine.x.copy_(new.x)
-            mine.y.copy_(new.y)
+        _put_(self._now, self._next)
 
     def __call__(self, part: int) -> Pair:
         """One part of the batch of this step."""
         return self._now[part]
 
 
-class _Streamed:
+class _Streamed(_Feed):
     """Batches brought to the device, a step ahead, into the same memory each time."""
 
     def __init__(self, training: Training, source: Source) -> None:
@@ -368,37 +370,29 @@ class _Streamed:
         self._last = config.train.steps - 1
         self._pairs: list[Pair] = []
 
-    def start_(self) -> None:
-        """The batch is there."""
-
-    def finish_(self) -> None:
-        """The thread is at work on the next."""
-
     def fill_(self, step: int) -> None:
-        """Fetch the batch of a step."""
+        """Fetch the batch; the thread goes on to the next."""
         pairs = self._ahead(step, more=step < self._last)
-        if not self._pairs:
+        if self._pairs:
+            _put_(self._pairs, pairs)
+        else:
             self._pairs = pairs
-        for mine, new in zip(self._pairs, pairs, strict=True):
-            if mine is not new:
-                mine.x.copy_(new.x)
-                mine.y.copy_(new.y)
 
     def __call__(self, part: int) -> Pair:
         """One part of it."""
         return self._pairs[part]
 
 
-Feed = _Made | _MadeAhead | _Streamed
-"""Gives each part of the batch of a step."""
+def _put_(mine: Sequence[Pair], new: Sequence[Pair]) -> None:
+    for old, pair in zip(mine, new, strict=True):
+        old.x.copy_(pair.x)
+        old.y.copy_(pair.y)
 
 
-def _feed(training: Training, source: Source, dials: _Dials) -> Feed:
+def _feed(training: Training, source: Source, dials: _Dials) -> _Feed:
     if not source.resident:
         return _Streamed(training, source)
-    dials.turn_(training.step)
-    kind = _MadeAhead if training.plan.graph else _Made
-    return kind(training, source, dials)
+    return (_MadeAhead if training.plan.graph else _Made)(training, source, dials)
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,7 +406,7 @@ class _Taken:
 class _Take:
     """A step, from its batch to the moved weights. All it reads and writes is on the device."""
 
-    def __init__(self, training: Training, dials: _Dials, feed: Feed) -> None:
+    def __init__(self, training: Training, dials: _Dials, feed: _Feed) -> None:
         self.training = training
         self._dials = dials
         self._feed = feed
@@ -444,16 +438,14 @@ class _Take:
 
     def _finish(self, loss: Tensor, traces: Sequence[Trace], sums: Sequence[Terms]) -> _Taken:
         """The last gradients; the code book follows, where it can while they are on their way."""
-        aside = getattr(self.training.learner, "aside", None)
-        if aside is None:
+        learner = self.training.learner
+        if not isinstance(learner, VqLearner) or learner.aside is None:
             loss.backward()
             return self._settle(traces, sums)
-        main = torch.cuda.current_stream()
-        aside.wait_stream(main)
-        with torch.cuda.stream(aside):
+        with beside(learner.aside):
             taken = self._settle(traces, sums)
         loss.backward()
-        main.wait_stream(aside)
+        torch.cuda.current_stream().wait_stream(learner.aside)
         return taken
 
     def _settle(self, traces: Sequence[Trace], sums: Sequence[Terms]) -> _Taken:
@@ -604,22 +596,36 @@ def _compiled(call: _Plain, training: Training) -> Forward:
     plain = [part.forward for part in parts]
     for part in parts:
         part.forward = torch.compile(part.forward, dynamic=False)
+
+    def undo() -> None:
+        call.score = objective
+        for part, forward in zip(parts, plain, strict=True):
+            part.forward = forward
+
+    return _while_it_works(training.config, call, call, undo)
+
+
+def _while_it_works(
+    config: Config,
+    compiled: Callable[Arguments, Result],
+    plain: Callable[Arguments, Result],
+    undo: Callable[[], object] = lambda: None,
+) -> Callable[Arguments, Result]:
+    """What a compiler makes, until it fails; the plain one from then on, if nobody insists."""
     failed = False
 
-    def run(x: Tensor, y: Tensor, weights: Weights) -> tuple[Trace, Terms]:
+    def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         nonlocal failed
         if not failed:
             try:
-                return call(x, y, weights)
+                return compiled(*args, **kwargs)
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:  # whatever a compiler may raise
-                _fall_back(training.config, "compile", error)
+                _fall_back(config, "compile", error)
                 failed = True
-                call.score = objective
-                for part, forward in zip(parts, plain, strict=True):
-                    part.forward = forward
-        return call(x, y, weights)
+                undo()
+        return plain(*args, **kwargs)
 
     return run
 

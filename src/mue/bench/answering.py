@@ -14,7 +14,7 @@ from mue.bench.measure import Job, Patience, Timing, Watch, interleave
 from mue.config import Config, preset
 from mue.models.build import build_modal, build_network
 from mue.models.modal import Modal
-from mue.predict import Predictor
+from mue.predict import Predictor, halves
 
 Net = TypeVar("Net", bound=nn.Module)
 
@@ -70,11 +70,6 @@ class Answers:
         }
 
 
-def half(device: torch.device) -> bool:
-    """Whether answers are computed in half precision there, as `mue predict` does."""
-    return device.type == "cuda"
-
-
 def answering_config(config: Config, codes: int) -> Config:
     """The same network with at least so many codes: decoding does not cost more by that."""
     size = max(config.codebook.size, codes)
@@ -98,7 +93,7 @@ class Asked:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.predictor = Predictor(
-                _still(build_modal(config), device, fast=True), config, half=half(device)
+                _still(build_modal(config), device, fast=True), config, half=halves(device)
             )
             self.modal = _still(build_modal(config), device, fast=True)
             self.contiguous = _still(build_modal(config), device, fast=False)

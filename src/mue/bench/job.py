@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from matplotlib.figure import Figure
 
 from mue import figures
 from mue.bench import draw, profile
@@ -21,7 +22,6 @@ from mue.bench.answering import (
     SIDE,
     SIDES,
     Answers,
-    half,
     measure_answers,
     measure_sides,
 )
@@ -39,7 +39,7 @@ from mue.bench.training import (
 )
 from mue.checkpoint import commit
 from mue.files import write_atomic
-from mue.predict import Device, choose_device, device_name
+from mue.predict import Device, choose_device, device_name, halves
 from mue.version import __version__
 
 Part = Literal["training", "answering"]
@@ -145,12 +145,15 @@ def bench(
         content["setups"] = {way.__name__: words(way(configs[0])) for way in (naive, ours)}
         content["training"] = [found.summary(limits) for found in steps]
     if answers:
-        kind = torch.bfloat16 if half(where) else torch.float32  # float16 has the same limits
+        kind = torch.bfloat16 if halves(where) else torch.float32  # float16 has the same limits
         reach = limits[kind], kind.itemsize
         content["answering"] = [found.summary(*reach) for found in answers]
         content["sides"] = [found.summary(*reach) for found in sides]
         content["growth"] = growth(content["answering"], content["sides"])
-        files += _draw(content, target)
+        files += [
+            figures.save(figure, target / f"{name}.png")
+            for name, figure in drawings(content).items()
+        ]
     write_atomic(target / BENCH, (json.dumps(content, indent=2) + "\n").encode())
     profiles: dict[str, profile.Profile] = {}
     if profiled:
@@ -221,15 +224,15 @@ def _note(found: dict[str, float], name: str, points: list[tuple[int, float]]) -
         found[name] = math.log(y1 / y0) / math.log(x1 / x0)
 
 
-def _draw(content: dict[str, Any], target: Path) -> list[Path]:
+def drawings(content: Mapping[str, Any]) -> dict[str, Figure]:
+    """How costs grow, with answers and with pixels, from what `bench.json` holds."""
     side, at = content["answering"][0]["side"], content["sides"][0]["k"]
     name = content["name"]
-    answers = draw.draw_answers(content["answering"], f"answers to one {side}×{side} image, {name}")
-    sides = draw.draw_sides(content["sides"], f"{at} answers to one image, {name}")
-    return [
-        figures.save(answers, target / "answers.png"),
-        figures.save(sides, target / "pixels.png"),
-    ]
+    title = f"answers to one {side}×{side} image, {name}"
+    return {
+        "answers": draw.draw_answers(content["answering"], title),
+        "pixels": draw.draw_sides(content["sides"], f"{at} answers to one image, {name}"),
+    }
 
 
 def _profile(

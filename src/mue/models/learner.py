@@ -13,6 +13,7 @@ from mue.models.modal import Modal
 from mue.models.network import Network
 from mue.models.posterior import Posterior
 from mue.models.probunet import Gaussian, GaussianNet, ProbUNet
+from mue.nn.streams import beside
 from mue.types import ExactTrace, HeadsTrace, LatentTrace, Trace, VqTrace
 
 
@@ -87,11 +88,10 @@ class VqLearner(nn.Module):
         if self.aside is None:
             view, encoding = self.network(x), self.posterior(x, y)
         else:
-            main = torch.cuda.current_stream(x.device)
-            self.aside.wait_stream(main)
-            with torch.cuda.stream(self.aside):
+            with beside(self.aside):
                 encoding = self.posterior(x, y)
             view = self.network(x)
+            main = torch.cuda.current_stream(x.device)
             main.wait_stream(self.aside)
             encoding.record_stream(main)
         encoding = encoding.float()

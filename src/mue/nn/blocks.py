@@ -35,6 +35,17 @@ class Rest:
     shortcut: Float[Tensor, "b c2 h w"]
 
 
+def _countable(x: Tensor, channels: int) -> bool:
+    """Whether 32 bits, with which the kernels count, are enough for images of so many channels."""
+    b, _, h, w = x.shape
+    return b * h * w * channels < 1 << 31
+
+
+def _ready(x: Tensor) -> Tensor:
+    """As the kernels take it."""
+    return x.to(torch.bfloat16).contiguous(memory_format=torch.channels_last)
+
+
 class ResidualBlock(nn.Module):
     """Three 3x3 convolutions and a shortcut [paper, appendix `experiment details`].
 
@@ -68,7 +79,7 @@ class ResidualBlock(nn.Module):
         self.out = nn.Identity() if linear else nn.ReLU()
         self.linear = linear
         self.widest = max(c_in, inner, c_out)
-        """Channels at the most; the kernels count numbers in 32 bits."""
+        """Channels at the most."""
         self.kernels = False
         self.recompute = False
         self.rounded: list[Tensor] = []
@@ -76,7 +87,7 @@ class ResidualBlock(nn.Module):
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c2 h w"]:
         """The block's output, of the same height and width."""
-        if self.kernels and len(x) * x[0, 0].numel() * self.widest < 1 << 31:
+        if self.kernels and _countable(x, self.widest):
             return self._fused(x)
         if self.recompute and torch.is_grad_enabled():
             return cast("Tensor", checkpoint(self._plain, x, use_reentrant=False))
@@ -118,8 +129,7 @@ class ResidualBlock(nn.Module):
         rounded = self.rounded or [p.bfloat16() for p in self.multiplied()]
         if own is None:
             rounded = [*rounded, None]
-        x = x.to(torch.bfloat16).contiguous(memory_format=torch.channels_last)
-        found = torch.ops.mue.residual(x, *weights, *rounded, self.linear)
+        found = torch.ops.mue.residual(_ready(x), *weights, *rounded, self.linear)
         return cast("Tensor", found[0])
 
     def multiplied(self) -> list[Tensor]:
@@ -189,12 +199,9 @@ class Rise(nn.Module):
         self, h: Float[Tensor, "b c h w"], skip: Float[Tensor, "b c2 h2 w2"]
     ) -> Float[Tensor, "b c3 h2 w2"]:
         """Both, one after the other in their channels."""
-        channels = h.shape[1] + skip.shape[1]
-        if not self.kernels or len(h) * skip[0, 0].numel() * channels >= 1 << 31:
-            return torch.cat([double(h), skip], dim=1)
-        both = (t.to(torch.bfloat16) for t in (h, skip))
-        last = torch.channels_last
-        return torch.ops.mue.rise(*(t.contiguous(memory_format=last) for t in both))
+        if self.kernels and _countable(skip, h.shape[1] + skip.shape[1]):
+            return torch.ops.mue.rise(_ready(h), _ready(skip))
+        return torch.cat([double(h), skip], dim=1)
 
 
 def pad_to_multiple(x: Float[Tensor, "b c h w"], multiple: int) -> Float[Tensor, "b c h2 w2"]:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from mue.nn.kernels import convolution, doubled_apart, doubled_beside, gradients
+from mue.nn.streams import beside
 
 _FEW = 1 << 16  # pixels of a batch
 
@@ -47,9 +48,7 @@ class _Beside:
         """The gradients of a weight and its bias, computed as soon as x and g are there."""
         if self._streams is None:
             return gradients(x, g, rows=rows).total()
-        main, side = self._streams
-        side.wait_stream(main)
-        with torch.cuda.stream(side):
+        with beside(self._streams[1]):
             parts = gradients(x, g, rows=rows)
             found = parts.total()
         self._kept += [x, g, parts]

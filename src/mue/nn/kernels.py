@@ -25,7 +25,7 @@ def _block(channels: int, most: int) -> int:
     return min(most, max(16, triton.next_power_of_2(channels)))
 
 
-def window(h: int, w: int, c: int, c2: int, n: int, sy: int, sx: int) -> Tiles | None:
+def window(h: int, w: int, c: int, n: int, sy: int, sx: int) -> Tiles | None:
     """Tiles of sy by sx pixels, where the kernels of `windows` can take them."""
     if h % sy or w % sx:
         return None
@@ -37,7 +37,6 @@ def window(h: int, w: int, c: int, c2: int, n: int, sy: int, sx: int) -> Tiles |
         "TY": math.gcd(h // sy, 64 // across),
         "TX": across,
         "BK": max(16, row),
-        "BK2": max(16, triton.next_power_of_2(sy * sx * c2)),
         "BE": max(16, result),
     }
 
@@ -60,9 +59,10 @@ def conv_tiles(m: int, h: int, w: int, c: int, c2: int, n: int, *, masked: bool)
     With SY and SX it is one of `windows`, and PROGRAMS of them go from tile to tile.
     """
     both = n == 1 or (masked and 4 <= c <= 16 and n <= 16)
-    seen = window(h, w, c, c2, n, *(_few(n) if c < 4 else (2, 2) if both else (1, 2)))
-    if seen and max(c, n) <= 32 and c2 <= 64 and seen["BE"] <= 128 and seen["BK2"] <= 256:
-        tiles = seen | {"BM": 64, "num_warps": 4, "num_stages": 3}
+    seen = window(h, w, c, n, *(_few(n) if c < 4 else (2, 2) if both else (1, 2)))
+    beside = triton.next_power_of_2(c2 * seen["SY"] * seen["SX"]) if seen else 0
+    if seen and max(c, n) <= 32 and c2 <= 64 and seen["BE"] <= 128 and beside <= 256:
+        tiles = seen | {"BK2": max(16, beside), "BM": 64, "num_warps": 4, "num_stages": 3}
         tiles["PROGRAMS"] = 396 if c * n == 512 else 264
         ahead = not masked and (c <= 16 or h * w >= 1 << 14) and _shared(tiles) <= _MOST_SHARED
         if not ahead:
@@ -87,9 +87,8 @@ def conv_tiles(m: int, h: int, w: int, c: int, c2: int, n: int, *, masked: bool)
 def grad_tiles(m: int, h: int, w: int, c: int, n: int, rows: int) -> Tiles:
     """How the gradient of a weight is cut into tiles, and how many parts its sum has."""
     small = c * n <= 256
-    seen = window(h, w, c, 1, n, *(_few(n) if c < 4 else (2, 2) if small else (1, 2)))
+    seen = window(h, w, c, n, *(_few(n) if c < 4 else (2, 2) if small else (1, 2)))
     if rows == 3 and seen and max(c, n) <= 32 and seen["BE"] <= 128:
-        del seen["BK2"]
         tile = seen["SY"] * seen["SX"]
         wide = c * n > 512
         return seen | {
@@ -234,10 +233,9 @@ def doubled_beside(x: Tensor, other: Tensor) -> Tensor:
     b, h, w, c = x.shape
     c2 = other.shape[3]
     y = x.new_empty((b, 2 * h, 2 * w, c + c2))
-    cut = _pixels(max(c, c2))
-    grid = (triton.cdiv(4 * b * h * w, cut),)
-    size = {"H": h, "W": w, "C": c, "C2": c2, "BM": cut, "BC": _block(c, 4096)}
-    resample.double_beside[grid](x, other, y, 4 * b * h * w, **size, BC2=_block(c2, 4096))
+    cut = _pixels(h, w, c, c2)
+    m = 4 * b * h * w
+    resample.double_beside[(triton.cdiv(m, cut["BM"]),)](x, other, y, m, **cut)
     return y
 
 
@@ -246,13 +244,14 @@ def doubled_apart(g: Tensor, c: int) -> tuple[Tensor, Tensor]:
     b, h, w, both = g.shape
     h, w, c2 = h // 2, w // 2, both - c
     dx, dother = g.new_empty((b, h, w, c)), g.new_empty((b, 2 * h, 2 * w, c2))
-    cut = _pixels(max(c, c2))
-    grid = (triton.cdiv(b * h * w, cut),)
-    size = {"H": h, "W": w, "C": c, "C2": c2, "BM": cut, "BC": _block(c, 4096)}
-    resample.apart[grid](g, dx, dother, b * h * w, **size, BC2=_block(c2, 4096))
+    cut = _pixels(h, w, c, c2)
+    m = b * h * w
+    resample.apart[(triton.cdiv(m, cut["BM"]),)](g, dx, dother, m, **cut)
     return dx, dother
 
 
-def _pixels(channels: int) -> int:
-    """How many a program takes, so that it has some thousand numbers at hand."""
-    return max(8, 2048 // triton.next_power_of_2(channels))
+def _pixels(h: int, w: int, c: int, c2: int) -> Tiles:
+    """How doubling is cut: so many pixels that a program has some thousand numbers at hand."""
+    many = max(8, 2048 // triton.next_power_of_2(max(c, c2)))
+    blocks = {"BM": many, "BC": _block(c, 4096), "BC2": _block(c2, 4096)}
+    return {"H": h, "W": w, "C": c, "C2": c2, **blocks}
