@@ -1,6 +1,6 @@
 """The convolution kernels against the library's, for the shapes of our networks, on a GPU.
 
-    python benchmarks/kernels.py [--tiles]
+    python benchmarks/kernels.py [--tiles] [--shapes "guess 16-16" ...]
 
 Prints for each shape the microseconds of a 3x3 convolution with bias and ReLU (forward), of the
 gradient of its input with the mask (input) and of its weight and bias (weight): by cuDNN, by
@@ -28,12 +28,18 @@ SHAPES = {
     "guess 32-32": (256, 16, 56, 32, 32),
     "guess 64-64": (256, 8, 28, 64, 64),
     "guess 128-128": (256, 4, 14, 128, 128),
+    "guess 2x7": (256, 2, 7, 128, 128),
     "guess deepest": (256, 1, 4, 128, 128),
+    "guess 256-64": (256, 4, 14, 256, 64),
+    "guess 128-32": (256, 8, 28, 128, 32),
+    "guess 64-16": (256, 16, 56, 64, 16),
+    "guess 16-32": (256, 16, 56, 16, 32),
     "lidc 32-32": (64, 128, 128, 32, 32),
     "lidc 64-32": (64, 128, 128, 64, 32),
     "lidc 64-64": (64, 64, 64, 64, 64),
     "lidc 128-128": (64, 32, 32, 128, 128),
     "lidc 192-192": (64, 16, 16, 192, 192),
+    "lidc 256-256": (64, 8, 8, 256, 256),
     "lidc deepest": (64, 4, 4, 512, 512),
 }
 """Inputs, height, width, channels in and out."""
@@ -66,14 +72,15 @@ def bandwidth() -> float:
     return 2 * a.numel() / microseconds(lambda: b.copy_(a)) * 1e6
 
 
-def jobs(shape: str) -> dict[str, tuple[Callable[[], object], Callable[[], object]]]:
+def jobs(shape: str) -> dict[str, tuple[Callable[[], object], Callable[[], torch.Tensor]]]:
     """The three kinds of work at a shape, each by the library and by us."""
     from mue.nn.kernels import convolution, gradients
 
     b, h, w, c, n = SHAPES[shape]
     torch.manual_seed(0)
     x, g = (torch.randn(b, h, w, i, device="cuda", dtype=torch.bfloat16) for i in (c, n))
-    weight, bias = torch.randn(n, 3, 3, c, device="cuda"), torch.randn(n, device="cuda")
+    weight = torch.randn(n, 3, 3, c, device="cuda", dtype=torch.bfloat16)
+    bias = torch.randn(n, device="cuda")
     x_, g_ = x.permute(0, 3, 1, 2), g.permute(0, 3, 1, 2)
     weight_ = weight.permute(0, 3, 1, 2).bfloat16().contiguous(memory_format=torch.channels_last)
     bias_ = bias.bfloat16()
@@ -92,7 +99,7 @@ def jobs(shape: str) -> dict[str, tuple[Callable[[], object], Callable[[], objec
             lambda: torch.where(x_ > 0, back([True, False, False])[0], 0),
             lambda: convolution(g, weight, turned=True, mask=x),
         ),
-        "weight": (lambda: back([False, True, True]), lambda: gradients(x, g).total()),
+        "weight": (lambda: back([False, True, True]), lambda: gradients(x, g)[0]),
     }
 
 
@@ -112,22 +119,21 @@ def ways(shape: str, kind: str) -> list[Tiles]:
     )
     found = [own]
     if "SY" in own:
-        for tile, bm, warps, stages in itertools.product(
-            ((1, 1), (1, 2), (2, 2)), (64, 128), (4, 8), (1, 2, 3)
+        many = "parts" if grad else "PROGRAMS"
+        for tile, bm, stages, cache, count in itertools.product(
+            ((1, 2), (2, 2)), (64, 128), (1, 2, 3), (".ca", ".cg"), (132, 264, 528)
         ):
             if window := kernels.window(h, w, c, n, *tile):
-                found += [
-                    own | window | {"BM": bm, "num_warps": warps, "num_stages": stages} | many
-                    for many in ([{"parts": p} for p in (132, 264)] if grad else [{}])
-                ]
+                cut = {"BM": bm, "num_warps": bm // 16, "num_stages": stages, "CACHE": cache}
+                found.append(own | window | cut | {many: count})
         return found
-    for bm, warps, stages in itertools.product((32, 64, 128, 256), (4, 8), (1, 3)):
-        cut = {"BM": bm, "num_warps": warps, "num_stages": stages}
+    for bm, warps, stages, cache in itertools.product((64, 128), (4, 8), (1, 3, 4), (".ca", ".cg")):
+        cut = {"BM": bm, "num_warps": warps, "num_stages": stages, "CACHE": cache}
         if grad:
-            parts = (own["parts"], 2 * own["parts"])
+            parts = (own["parts"], 2 * own["parts"], max(1, own["parts"] // 2))
             found += [own | cut | {"parts": p} for p in parts]
         else:
-            found += [own | cut | {"BN": bn} for bn in {own["BN"], 64, 128}]
+            found.append(own | cut)
     return found
 
 
@@ -138,6 +144,7 @@ def every_way(shape: str, kind: str, *, timed: bool) -> list[tuple[float, Tiles]
     found: list[tuple[float, Tiles]] = []
     chooser = "grad_tiles" if kind == "weight" else "conv_tiles"
     own, work = getattr(kernels, chooser), jobs(shape)[kind][1]
+    right = work().float()
     for tiles in ways(shape, kind):
 
         def choose(*_: Any, tiles: Tiles = tiles, **__: Any) -> Tiles:
@@ -145,10 +152,11 @@ def every_way(shape: str, kind: str, *, timed: bool) -> list[tuple[float, Tiles]
 
         setattr(kernels, chooser, choose)
         try:
-            if timed:
+            off = (work().float() - right).norm() / right.norm()
+            if timed and off > 0.02:
+                print(f"  {kind} {tiles}: off by {off:.2f}")
+            elif timed:
                 found.append((microseconds(work), tiles))
-            else:
-                work()
         except Exception as error:  # whatever a compiler may raise
             if timed:
                 print(f"  {kind} {tiles}: {type(error).__name__}")
@@ -156,10 +164,9 @@ def every_way(shape: str, kind: str, *, timed: bool) -> list[tuple[float, Tiles]
     return found
 
 
-def compile_all(shape: str) -> None:
+def compile_all(job: tuple[str, str]) -> None:
     """Fill the cache of compiled kernels, from a process of its own."""
-    for kind in KINDS:
-        every_way(shape, kind, timed=False)
+    every_way(*job, timed=False)
 
 
 def main() -> None:
@@ -168,15 +175,17 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--tiles", action="store_true", help="time many ways to cut the work")
+    parser.add_argument("--shapes", nargs="*", default=list(SHAPES), help="only these")
     arguments = parser.parse_args()
     torch.backends.cudnn.benchmark = True
     speed = bandwidth()
     print(f"{torch.cuda.get_device_name()}, copies at {speed / 1e12:.2f} TB/s; microseconds")
     if arguments.tiles:
-        with ProcessPoolExecutor(len(SHAPES), mp_context=get_context("spawn")) as pool:
-            list(pool.map(compile_all, SHAPES))
+        with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+            list(pool.map(compile_all, itertools.product(arguments.shapes, KINDS)))
     print(f"{'shape':16}{'kind':10}{'cuDNN':>8}{'ours':>8}{'ratio':>8}{'floor':>8}")
-    for shape, (b, h, w, c, n) in SHAPES.items():
+    for shape in arguments.shapes:
+        b, h, w, c, n = SHAPES[shape]
         floor = 2 * b * h * w * (c + n) / speed * 1e6
         for kind, (library, ours) in jobs(shape).items():
             theirs, mine = microseconds(library), microseconds(ours)

@@ -10,8 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -19,15 +18,18 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from mue import distributed
-from mue.config import Config
+from mue.config import Config, ObjectiveConfig
 from mue.data.ahead import Ahead
 from mue.data.draw import normal
 from mue.data.source import Source
 from mue.models.build import build_learner
 from mue.models.learner import VqLearner
+from mue.models.posterior import Posterior
 from mue.nn.blocks import ResidualBlock, compute_, share_
+from mue.nn.codebook import Codebook
 from mue.nn.flat import Flat
-from mue.nn.streams import beside
+from mue.nn.streams import FIRST, Errands, beside
+from mue.nn.unet import UNetDecoder, UNetEncoder
 from mue.objective import Weights, objective
 from mue.plan import plan
 from mue.types import ExactTrace, Pair, Terms, Trace, VqTrace
@@ -93,30 +95,38 @@ class Training:
             self.learner = build_learner(config)
         layout = torch.channels_last if config.compute.channels_last else torch.preserve_format
         self.learner.to(device=device, memory_format=layout)  # pyright: ignore[reportCallIssue]
-        kernels = self.plan.kernels and _kernels_work(config, device)
-        compute_(self.learner, kernels=kernels, recompute=config.compute.recompute)
-        if isinstance(self.learner, VqLearner) and self.plan.graph:
-            self.learner.aside = torch.cuda.Stream(device)
+        self.kernels = self.plan.kernels and _kernels_work(config, device)
+        compute_(self.learner, kernels=self.kernels, recompute=config.compute.recompute)
+        if isinstance(self.learner, VqLearner) and self.kernels and self.plan.graph:
+            self.learner.aside = torch.cuda.Stream(device, priority=FIRST)
         self.step = 0
         own = {id(p) for p in self.network.parameters()}
         learned = [p for p in self.learner.parameters() if p.requires_grad]
         learned.sort(key=lambda p: id(p) not in own)  # those of the network come first
         self._flat = Flat(learned)
-        weights = nn.Parameter(self._flat.whole)
-        weights.grad = torch.zeros_like(weights)
-        self._weights, self._grads = weights, self._flat.views(weights.grad)
+        self._weights = nn.Parameter(self._flat.whole)
+        self._gradient = self._weights.grad = torch.zeros_like(self._weights)
+        self._grads = self._flat.views(self._gradient)
         self.optimizer = torch.optim.AdamW(
-            [weights],
+            [self._weights],
             lr=torch.tensor(config.train.lr, device=device),
             weight_decay=config.train.weight_decay,
             fused=not self._fuses,
             capturable=device.type == "cuda",
         )
-        self.advance: Callable[[], object] = self.optimizer.step
-        self._rounded = self._flat.whole.bfloat16() if kernels else None
+        self._move: Callable[[Tensor], None] = self._move_
+        self._rounded = self._flat.whole.bfloat16() if self.kernels else None
+        alone = distributed.world() == 1  # others wait for what autograd has
+        self._errands = Errands() if self.kernels and alone else None
         if self._rounded is not None:
-            known = zip(map(id, learned), self._flat.views(self._rounded), strict=True)
-            share_(self.learner, dict(known))
+            rounded, grads = (
+                dict(zip(map(id, learned), views, strict=True))
+                for views in (self._flat.views(self._rounded), self._grads)
+            )
+            share_(self.learner, rounded, grads, self._errands)
+        if self._errands is not None:  # what autograd finds goes to its place at once
+            for p, mine in zip(learned, self._grads, strict=True):
+                p.grad = mine
         self._own = self._flat.whole[: self._flat.before(sum(id(p) in own for p in learned))]
         self._mean = self._own.clone()
         means = iter(self._flat.views(self._mean))
@@ -135,6 +145,11 @@ class Training:
         if self._rounded is not None:
             self._rounded.copy_(self._flat.whole)
 
+    def begin_(self) -> None:
+        """Make ready for a step: weights rounded, no gradients."""
+        self.round_()
+        self._gradient.zero_()
+
     @property
     def _fuses(self) -> bool:
         """Whether a compiler makes one pass of the update; on a GPU it does better than torch."""
@@ -143,32 +158,39 @@ class Training:
     def compile_(self) -> None:
         """Let the compiler do it, from the next update on."""
         if self._fuses:
-            step = type(self.optimizer).step
-            step = getattr(step, "__wrapped__", step)  # a compiler warns about the profiler's mark
-            fused = torch.compile(partial(step, self.optimizer), dynamic=False)
-            self.advance = _while_it_works(self.config, fused, self.optimizer.step)
-
-    def update_(self) -> None:
-        """Let the weights follow their gradients, which are used up."""
-        pairs = list(zip(self._grads, (p.grad for p in self._flat.weights), strict=True))
-        for mine, g in pairs:
-            if g is None:  # what the loss does not depend on
-                mine.zero_()
-        mine, found = zip(*((m, g) for m, g in pairs if g is not None), strict=True)
-        torch._foreach_copy_(mine, found)  # pyright: ignore[reportPrivateImportUsage]
-        if self.config.train.clip:
-            nn.utils.clip_grad_norm_(self._weights, self.config.train.clip)
-        self.advance()
-        for p in self._flat.weights:
-            p.grad = None
+            fused = torch.compile(self._move_, dynamic=False)
+            self._move = _while_it_works(self.config, fused, self._move_)
 
     @torch.no_grad()
-    def average_(self, decay: Tensor) -> None:
-        """Let the averaged weights follow."""
-        self._mean.lerp_(self._own, 1 - decay)
+    def update_(self, decay: Tensor) -> None:
+        """Let the weights follow their gradients, which are used up, and their averages them."""
+        if self._errands is not None:
+            self._errands.wait()
+        else:
+            self._collect_()
+        self._move(decay)
         for mean, p in zip(self.average, self.network.parameters(), strict=True):
             if not p.requires_grad:
                 mean.lerp_(p, 1 - decay)
+
+    def _collect_(self) -> None:
+        """Take the gradients from where autograd has put them."""
+        known = [(mine, p) for mine, p in zip(self._grads, self._flat.weights, strict=True)]
+        known = [(mine, p) for mine, p in known if p.grad is not None]
+        torch._foreach_copy_(  # pyright: ignore[reportPrivateImportUsage]
+            [mine for mine, _ in known], [cast("Tensor", p.grad) for _, p in known]
+        )
+        for _, p in known:
+            p.grad = None
+
+    def _move_(self, decay: Tensor) -> None:
+        """All that an update does to all weights at once."""
+        if most := self.config.train.clip:
+            norm = torch.linalg.vector_norm(self._gradient)
+            self._gradient.mul_((most / (norm + 1e-6)).clamp(max=1.0))
+        step = type(self.optimizer).step
+        getattr(step, "__wrapped__", step)(self.optimizer)  # no profiler's mark, for the compiler
+        self._mean.lerp_(self._own, 1 - decay)
 
     @torch.no_grad()
     def start_average_(self) -> None:
@@ -417,23 +439,22 @@ class _Take:
         training, parts = self.training, self.training.config.compute.accumulate
         traces: list[Trace] = []
         sums: list[Terms] = []
-        training.round_()
+        training.begin_()
         self._feed.start_()
 
         def loss(part: int) -> Tensor:
             pair = self._feed(part)
-            trace, terms = self._forward(pair.x, pair.y, weights)
+            trace, terms, total = self._forward(pair.x, pair.y, weights)
             traces.append(_detached(trace))
             sums.append(terms.detached())
-            return terms.total / parts
+            return total if parts == 1 else total / parts
 
         for part in range(parts - 1):
             with self._alone():
                 loss(part).backward()
         taken = self._finish(loss(parts - 1), traces, sums)
         self._feed.finish_()
-        training.update_()
-        training.average_(self._dials.decay)
+        training.update_(self._dials.decay)
         return taken
 
     def _finish(self, loss: Tensor, traces: Sequence[Trace], sums: Sequence[Terms]) -> _Taken:
@@ -460,7 +481,7 @@ class _Recorded:
     def __init__(self, take: _Take, warm: int = 3) -> None:
         self._take = take
         self._warm = warm
-        self._stream = torch.cuda.Stream(take.training.device)
+        self._stream = torch.cuda.Stream(take.training.device, priority=FIRST)
         self._kind: bool | None = None
         self._left = warm
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -546,7 +567,7 @@ def start_(training: Training, source: Source) -> None:
         training.start_average_()
 
 
-Forward = Callable[[Tensor, Tensor, Weights], tuple[Trace, Terms]]
+Forward = Callable[[Tensor, Tensor, Weights], tuple[Trace, Terms, Tensor]]
 
 
 def _forward(
@@ -574,33 +595,41 @@ class _Plain:
         self.config, self.device = training.config, training.device
         self.bfloat16 = training.plan.bfloat16
         self.module = module
-        self.score = objective
+        self.score = _scored
 
-    def __call__(self, x: Tensor, y: Tensor, weights: Weights) -> tuple[Trace, Terms]:
-        """What became of the batch, and what it costs."""
+    def __call__(self, x: Tensor, y: Tensor, weights: Weights) -> tuple[Trace, Terms, Tensor]:
+        """What became of the batch, and what it costs: each term, and their sum."""
         o = self.config.objective
         if self.config.compute.channels_last and x.ndim == 4:
             x = x.contiguous(memory_format=torch.channels_last)
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.bfloat16):
             trace = self.module(x, y)
-        return trace, self.score(trace, y, weights, o.likelihood, o.deviation)
+        return trace, *self.score(trace, y, weights, o)
+
+
+def _scored(trace: Trace, y: Tensor, weights: Weights, o: ObjectiveConfig) -> tuple[Terms, Tensor]:
+    terms = objective(trace, y, weights, o.likelihood, o.deviation)
+    return terms, terms.total
 
 
 def _compiled(call: _Plain, training: Training) -> Forward:
-    """The same with its parts fused, or, where that fails and nobody insists on it, as it is."""
+    """The same with its parts fused, or, where that fails and nobody insists on it, as it is.
+
+    Blocks that are kernels already leave a compiler nothing to do but what stands around them.
+    """
     learner = training.learner
-    parts: list[Any] = [learner]
-    if isinstance(learner, VqLearner) and learner.aside is not None:  # each on its own stream
-        parts = [learner.network, learner.posterior, learner.network.decoder]
-        call.score = torch.compile(objective, dynamic=False)
-    plain = [part.forward for part in parts]
-    for part in parts:
-        part.forward = torch.compile(part.forward, dynamic=False)
+    parts: list[tuple[Any, str]] = [(learner, "forward")]
+    if training.kernels:
+        around = {UNetEncoder: "enter", UNetDecoder: "enter", Posterior: "beside"}
+        around |= {Codebook: "forward", _Plain: "score"}
+        parts = [(p, around[type(p)]) for p in [call, *learner.modules()] if type(p) in around]
+    plain = [getattr(part, name) for part, name in parts]
+    for part, name in parts:
+        setattr(part, name, torch.compile(getattr(part, name), dynamic=False))
 
     def undo() -> None:
-        call.score = objective
-        for part, forward in zip(parts, plain, strict=True):
-            part.forward = forward
+        for (part, name), before in zip(parts, plain, strict=True):
+            setattr(part, name, before)
 
     return _while_it_works(training.config, call, call, undo)
 
@@ -618,7 +647,9 @@ def _while_it_works(
         nonlocal failed
         if not failed:
             try:
-                return compiled(*args, **kwargs)
+                with warnings.catch_warnings():  # the compiler looks where there is nothing to see
+                    warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not")
+                    return compiled(*args, **kwargs)
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:  # whatever a compiler may raise

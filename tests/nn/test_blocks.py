@@ -4,6 +4,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from mue.nn.blocks import ResidualBlock, double, halve, normalization, pad_to_multiple
+from mue.nn.streams import Errands
 
 
 @pytest.mark.parametrize("size", [(2, 2), (6, 10), (28, 112)])
@@ -69,3 +70,19 @@ def test_groups_of_eight_channels_are_normalized_together(channels, group):
 def test_no_normalization_is_none():
     x = torch.randn(1, 8, 2, 2)
     assert normalization("none", 8)(x) is x
+
+
+def test_a_falling_block_gives_its_output_and_half_of_it():
+    torch.manual_seed(0)
+    block, x = ResidualBlock(3, 8), torch.randn(2, 3, 5, 6)
+    out, half = block.fall(x)
+    torch.testing.assert_close(out, block(x))
+    torch.testing.assert_close(half, halve(out))
+
+
+def test_errands_on_a_cpu_are_done_at_once():
+    errands, result, needed = Errands(), torch.zeros(2), torch.ones(2)
+    with errands.errand(result, needed):
+        result += needed
+    errands.wait()
+    assert result.tolist() == [1, 1]

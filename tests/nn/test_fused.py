@@ -1,6 +1,7 @@
 """The kernels against their twin: on a GPU, or without one where Triton can interpret them."""
 
 import os
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -9,8 +10,9 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 pytest.importorskip("triton", reason="the kernels need Triton")
 
-from mue.nn.blocks import ResidualBlock, Rise, compute_
-from mue.nn.fused import residual, rise
+from mue.nn.blocks import ResidualBlock, Rise, compute_, share_
+from mue.nn.fused import Work, residual, rise
+from mue.nn.streams import Errands
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 DTYPE = torch.bfloat16 if torch.cuda.is_available() else torch.float32
@@ -30,25 +32,34 @@ def whole(block: ResidualBlock) -> ResidualBlock:
     return block.to(device=DEVICE, memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
 
 
+def work(block: ResidualBlock, *, halves: bool = False) -> Work:
+    """What the block has to do, with autograd for its gradients."""
+    return Work([c.weight.detach().to(DTYPE) for c in block.convolutions()], block.linear, halves)
+
+
+def weights(block: ResidualBlock) -> list[torch.Tensor]:
+    """Each weight and its bias, as the kernels want them."""
+    return [p for conv in block.convolutions() for p in conv.parameters()]
+
+
+def close(found: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> None:
+    """Sums of many, of which no float32 is exact any more."""
+    for a, b in zip(found, wanted, strict=True):
+        assert a.shape == b.shape
+        assert (a - b).norm() <= 1e-5 * b.norm()
+
+
 def compare(block: ResidualBlock, *size: int) -> None:
     """All that a block computes, by both."""
     x = small(*size).requires_grad_()
     plain = block(x)
     g = small(*plain.shape)
     wanted = torch.autograd.grad(plain, [x, *block.parameters()], g)
-    convs = [m for m in block.body if isinstance(m, torch.nn.Conv2d)]
-    weights = [t for conv in convs for t in (conv.weight, conv.bias)]
-    shortcut = block.shortcut
-    own = (getattr(shortcut, "weight", None), getattr(shortcut, "bias", None))
-    rounded = [p.detach().to(DTYPE) for p in block.multiplied()]
-    rounded += [None] * (4 - len(rounded))
-    fused, *_ = residual(x.to(DTYPE), *weights, *own, *rounded, block.linear)
+    (fused,) = residual(work(block), x.to(DTYPE), *weights(block))
     assert torch.equal(fused.float(), plain)
     dx, *found = torch.autograd.grad(fused, [x, *block.parameters()], g.to(fused.dtype))
     assert torch.equal(dx, wanted[0])
-    for a, b in zip(found, wanted[1:], strict=True):
-        assert a.shape == b.shape
-        assert (a - b).norm() <= 1e-5 * b.norm()  # sums of many: no float32 is exact any more
+    close(found, wanted[1:])
 
 
 @pytest.mark.parametrize(
@@ -115,21 +126,57 @@ def test_rising_is_doubling_and_concatenation_with_their_gradients(c, c2, size):
     assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
 
 
+@pytest.mark.parametrize("uses", [(True, True), (True, False), (False, True)])
+@pytest.mark.parametrize("size", [(4, 6), (3, 4), (4, 5), (1, 1), (7, 3)])
+def test_a_falling_block_gives_its_output_and_half_of_it_with_all_gradients(size, uses):
+    torch.manual_seed(0)
+    block = whole(ResidualBlock(5, 20))
+    x = small(2, 5, *size).requires_grad_()
+    plain = block.fall(x)
+    fused = residual(work(block, halves=True), x.to(DTYPE), *weights(block))
+    for a, b in zip(fused, plain, strict=True):
+        assert torch.equal(a.float(), b)
+    gs = [4 * small(*p.shape) for p in plain]
+    pairs = [(f, p, g) for f, p, g, used in zip(fused, plain, gs, uses, strict=True) if used]
+    f, p, g = zip(*pairs, strict=True)
+    wanted = torch.autograd.grad(p, [x, *block.parameters()], g)
+    dx, *found = torch.autograd.grad(f, [x, *block.parameters()], [t.to(DTYPE) for t in g])
+    assert torch.equal(dx, wanted[0])
+    close(found, wanted[1:])
+
+
 def test_the_gradient_of_an_input_is_left_out_where_nobody_asks_for_it():
     block = whole(ResidualBlock(16, 16))
-    convs = [m for m in block.body if isinstance(m, torch.nn.Conv2d)]
-    weights = [t for conv in convs for t in (conv.weight, conv.bias)]
-    x = small(1, 16, 4, 4).to(DTYPE)
-    rounded = [p.detach().to(DTYPE) for p in block.multiplied()]
-    fused, *_ = residual(x, *weights, None, None, *rounded, None, False)
+    (fused,) = residual(work(block), small(1, 16, 4, 4).to(DTYPE), *weights(block))
     fused.sum().backward()
     assert all(p.grad is not None for p in block.parameters())
+
+
+@pytest.mark.parametrize("c_in", [1, 16, 40])
+def test_gradients_are_added_in_their_places_by_errands(c_in):
+    torch.manual_seed(0)
+    block = whole(ResidualBlock(c_in, 16))
+    x = small(2, c_in, 8, 8)
+    wanted = torch.autograd.grad(2 * block(x).sum(), list(block.parameters()))
+    kept = {id(p): torch.zeros_like(p) for p in block.parameters()}
+    rounded = {id(p): p.detach().to(DTYPE) for p in block.parameters()}
+    errands = Errands()
+    share_(block, rounded, kept, errands)
+    for _ in range(2):
+        shared = block.shared
+        assert shared is not None
+        added = Work(shared.rounded, False, False, shared.places, shared.errands)
+        (fused,) = residual(added, x.to(DTYPE), *weights(block))
+        fused.sum().backward()
+    errands.wait()
+    assert all(p.grad is None for p in block.parameters())
+    close([kept[id(p)] for p in block.parameters()], wanted)
 
 
 @pytest.mark.skipif(DEVICE.type == "cpu", reason="bfloat16 needs a GPU")
 def test_blocks_that_are_told_to_use_them():
     block = whole(ResidualBlock(16, 32))
     x = small(2, 16, 8, 8)
-    plain = block(x)
+    plain = block.fall(x)
     compute_(block, kernels=True, recompute=False)
-    assert torch.equal(block(x).float(), plain)
+    assert all(torch.equal(a.float(), b) for a, b in zip(block.fall(x), plain, strict=True))

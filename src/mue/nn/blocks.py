@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+
+from mue.nn.streams import Errands
 
 Norm = Literal["none", "group"]
 
@@ -35,13 +37,28 @@ class Rest:
     shortcut: Float[Tensor, "b c2 h w"]
 
 
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What a training keeps for a block, in memory that it has for all blocks.
+
+    Attributes:
+        rounded: The weights of its convolutions in bfloat16.
+        places: Where the gradient of each is added, o ky kx i in memory, and that of its bias.
+        errands: Who adds them; without, autograd has the gradients.
+    """
+
+    rounded: Sequence[Tensor]
+    places: Sequence[tuple[Tensor, Tensor]] = ()
+    errands: Errands | None = None
+
+
 def _countable(x: Tensor, channels: int) -> bool:
     """Whether 32 bits, with which the kernels count, are enough for images of so many channels."""
     b, _, h, w = x.shape
     return b * h * w * channels < 1 << 31
 
 
-def _ready(x: Tensor) -> Tensor:
+def ready(x: Tensor) -> Tensor:
     """As the kernels take it."""
     return x.to(torch.bfloat16).contiguous(memory_format=torch.channels_last)
 
@@ -82,16 +99,26 @@ class ResidualBlock(nn.Module):
         """Channels at the most."""
         self.kernels = False
         self.recompute = False
-        self.rounded: list[Tensor] = []
-        """`multiplied` in bfloat16, where somebody keeps them so; otherwise each pass rounds."""
+        self.shared: Shared | None = None
+        """What a training keeps for it; without it each pass rounds the weights for itself."""
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c2 h w"]:
         """The block's output, of the same height and width."""
         if self.kernels and _countable(x, self.widest):
-            return self._fused(x)
+            return self._fused(x, halves=False)[0]
         if self.recompute and torch.is_grad_enabled():
             return cast("Tensor", checkpoint(self._plain, x, use_reentrant=False))
         return self._plain(x)
+
+    def fall(
+        self, x: Float[Tensor, "b c h w"]
+    ) -> tuple[Float[Tensor, "b c2 h w"], Float[Tensor, "b c2 h2 w2"]]:
+        """The block's output, and the same halved: what the next level of an encoder is given."""
+        if self.kernels and _countable(x, self.widest):
+            out, half = self._fused(x, halves=True)
+            return out, half
+        out = self(x)
+        return out, halve(out)
 
     def _plain(self, x: Tensor) -> Tensor:
         return self.out(self.body(x) + self.shortcut(x))
@@ -121,39 +148,45 @@ class ResidualBlock(nn.Module):
         h = h.add_(F.conv2d(x, own.weight[:, :c])).add_(rest.shortcut)
         return h if self.linear else h.relu_()
 
-    def _fused(self, x: Tensor) -> Tensor:
-        convs = [m for m in self.body if isinstance(m, nn.Conv2d)]
-        own = self.shortcut if isinstance(self.shortcut, nn.Conv2d) else None
-        weights = [t for conv in convs for t in (conv.weight, cast("Tensor", conv.bias))]
-        weights += [None, None] if own is None else [own.weight, own.bias]
-        rounded = self.rounded or [p.bfloat16() for p in self.multiplied()]
-        if own is None:
-            rounded = [*rounded, None]
-        found = torch.ops.mue.residual(_ready(x), *weights, *rounded, self.linear)
-        return cast("Tensor", found[0])
+    def _fused(self, x: Tensor, *, halves: bool) -> tuple[Tensor, ...]:
+        from mue.nn.fused import Work, residual  # Triton is not everywhere
 
-    def multiplied(self) -> list[Tensor]:
-        """The weights of its convolutions, in order."""
-        found = [*self.body, self.shortcut]
-        return [conv.weight for conv in found if isinstance(conv, nn.Conv2d)]
+        weights = [p for conv in self.convolutions() for p in conv.parameters()]
+        shared = self.shared or Shared([conv.weight.bfloat16() for conv in self.convolutions()])
+        work = Work(shared.rounded, self.linear, halves, shared.places, shared.errands)
+        return residual(work, ready(x), *weights)
+
+    def convolutions(self) -> list[nn.Conv2d]:
+        """Its convolutions in order, that of the shortcut last."""
+        return [m for m in [*self.body, self.shortcut] if isinstance(m, nn.Conv2d)]
 
 
 def compute_(module: nn.Module, *, kernels: bool, recompute: bool) -> None:
     """Choose how the parts of a module compute; what they compute stays the same."""
-    if kernels:
-        import mue.nn.fused  # noqa: F401  it registers the operator; Triton is not everywhere
-    for part in module.modules():
-        if isinstance(part, ResidualBlock):
-            part.kernels, part.recompute = kernels, recompute
-        elif isinstance(part, Rise):
+    for part in cast("Iterable[Any]", module.modules()):
+        if hasattr(part, "kernels"):
             part.kernels = kernels
+        if hasattr(part, "recompute"):
+            part.recompute = recompute
 
 
-def share_(module: nn.Module, rounded: Mapping[int, Tensor]) -> None:
-    """Give every residual block its weights in bfloat16, from those of all, by their `id`."""
+def share_(
+    module: nn.Module,
+    rounded: Mapping[int, Tensor],
+    grads: Mapping[int, Tensor],
+    errands: Errands | None,
+) -> None:
+    """Give every residual block what a training keeps for it, from that of all, by their `id`."""
     for part in module.modules():
         if isinstance(part, ResidualBlock):
-            part.rounded = [rounded[id(p)] for p in part.multiplied()]
+            convs = part.convolutions()
+            places = [
+                (grads[id(conv.weight)].permute(0, 2, 3, 1), grads[id(conv.bias)]) for conv in convs
+            ]
+            alike = all(place.is_contiguous() for place, _ in places)
+            part.shared = Shared(
+                [rounded[id(conv.weight)] for conv in convs], places, errands if alike else None
+            )
 
 
 def halve(x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h2 w2"]:
@@ -200,7 +233,9 @@ class Rise(nn.Module):
     ) -> Float[Tensor, "b c3 h2 w2"]:
         """Both, one after the other in their channels."""
         if self.kernels and _countable(skip, h.shape[1] + skip.shape[1]):
-            return torch.ops.mue.rise(_ready(h), _ready(skip))
+            from mue.nn.fused import rise  # Triton is not everywhere
+
+            return rise(ready(h), ready(skip))
         return torch.cat([double(h), skip], dim=1)
 
 

@@ -1,23 +1,33 @@
-"""The residual block without normalization, and doubling, as a few kernels.
+"""The residual block without normalization, and what lies between blocks, as a few kernels.
 
 The libraries' convolutions are made for hundreds of channels. With 16 or 32 at full resolution they
 reach a tenth of what the memory allows, and between them biases, ReLUs, masks and casts are passes
 of their own. Here a convolution with all that surrounds it is one kernel, and so are its gradients:
-forward three kernels a block, backward three for the input and one for each weight.
+forward three kernels a block, backward one for the ReLU and all that its output went into, three
+for the input and two for each weight.
 
 `ResidualBlock` and `Rise` themselves are the twins in plain PyTorch; tests hold them together.
 """
 
-import functools
-from typing import Any
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.autograd import Function
 
-from mue.nn.kernels import convolution, doubled_apart, doubled_beside, gradients
-from mue.nn.streams import beside
-
-_FEW = 1 << 16  # pixels of a batch
+from mue.nn.kernels import (
+    convolution,
+    doubled_apart,
+    doubled_beside,
+    gradients,
+    halved,
+    rejoined,
+)
+from mue.nn.streams import Errands
 
 
 def _nhwc(x: Tensor) -> Tensor:
@@ -28,233 +38,111 @@ def _nchw(x: Tensor) -> Tensor:
     return x.permute(0, 3, 1, 2)
 
 
-class _Beside:
-    """Gradients of weights, beside those of activations, which do not wait for them.
+def _maybe_nhwc(x: Tensor | None) -> Tensor | None:
+    return None if x is None else _nhwc(x)
 
-    That pays where there are so few pixels that one kernel does not fill the device.
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a residual block is to do.
+
+    Attributes:
+        rounded: The weights of its three convolutions, and of its shortcut if that is one too, in
+            the precision of its input.
+        linear: Whether it has no ReLU at its end; the output is float32 then.
+        halves: Whether its output is wanted in half the height and width too.
+        places: Where the gradient of each weight is added, o ky kx i in memory, and that of its
+            bias; none where autograd is to have them.
+        errands: Who adds them.
     """
 
-    def __init__(self, like: Tensor) -> None:
-        few = like.numel() // like.shape[3] <= _FEW
-        self._streams = _streams(like.device) if like.is_cuda and few else None
-        self._kept: list[object] = []  # so that no memory is given to somebody else before the end
-        self._found: list[Tensor] = []
-
-    def __enter__(self) -> "_Beside":
-        """Start."""
-        return self
-
-    def take(self, x: Tensor, g: Tensor, rows: int = 3) -> Tensor:
-        """The gradients of a weight and its bias, computed as soon as x and g are there."""
-        if self._streams is None:
-            return gradients(x, g, rows=rows).total()
-        with beside(self._streams[1]):
-            parts = gradients(x, g, rows=rows)
-            found = parts.total()
-        self._kept += [x, g, parts]
-        self._found.append(found)
-        return found
-
-    def __exit__(self, *_: object) -> None:
-        """Wait for all of them, on the device."""
-        if self._streams is not None:
-            main, side = self._streams
-            main.wait_stream(side)
-            for found in self._found:
-                found.record_stream(main)
+    rounded: Sequence[Tensor]
+    linear: bool
+    halves: bool = False
+    places: Sequence[tuple[Tensor, Tensor]] = ()
+    errands: Errands | None = None
 
 
-@functools.cache
-def _side(device: torch.device, main: int) -> torch.cuda.Stream:
-    del main  # a stream of its own for each
-    return torch.cuda.Stream(device)
+class _Residual(Function):
+    @staticmethod
+    def forward(ctx: Any, work: Work, x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
+        x = _nhwc(x)
+        r1, r2, r3, *own = (_nhwc(w) for w in work.rounded)
+        b1, b2, b3, *bs = weights[1::2]
+        one = convolution(x, r1, bias=b1, relu=True)
+        two = convolution(one, r2, bias=b2, relu=True)
+        out = convolution(
+            two,
+            r3,
+            bias=b3,
+            second=x,
+            w2=own[0] if own else None,
+            bias2=bs[0] if own else None,
+            relu=not work.linear,
+            dtype=torch.float32 if work.linear else None,
+        )
+        ctx.work = work
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(x, one, two, *([] if work.linear else [out]))
+        return (_nchw(out), _nchw(halved(out))) if work.halves else (_nchw(out),)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor | None) -> tuple[Any, ...]:
+        work: Work = ctx.work
+        g, half = grad_outputs if work.halves else (*grad_outputs, None)
+        x, one, two, *out = ctx.saved_tensors
+        r1, r2, r3, *own = (_nhwc(w) for w in work.rounded)
+        if out:
+            g = rejoined(out[0], _maybe_nhwc(g), _maybe_nhwc(half))
+        else:
+            g = _nhwc(cast("Tensor", g).to(x.dtype))
+        of_3 = _of_weight(work, 2, two, g)
+        d2 = convolution(g, r3, turned=True, mask=two)
+        of_2 = _of_weight(work, 1, one, d2)
+        d1 = convolution(d2, r2, turned=True, mask=one)
+        of_1 = _of_weight(work, 0, x, d1)
+        of_s = _of_weight(work, 3, x, g, rows=1) if own else ()
+        dx = None
+        if ctx.needs_input_grad[1]:
+            w2 = own[0] if own else None
+            dx = _nchw(convolution(d1, r1, turned=True, second=g, w2=w2))
+        return None, dx, *of_1, *of_2, *of_3, *of_s
 
 
-def _streams(device: torch.device) -> tuple[torch.cuda.Stream, torch.cuda.Stream]:
-    main = torch.cuda.current_stream(device)
-    return main, _side(device, main.cuda_stream)
+def _of_weight(
+    work: Work, i: int, x: Tensor, g: Tensor, *, rows: int = 3
+) -> tuple[Tensor | None, Tensor | None]:
+    """The gradients of weight i and of its bias, or nothing where they go to their places."""
+    if work.errands is None:
+        weight, bias = gradients(x, g, rows=rows)
+        return _nchw(weight), bias
+    place = work.places[i]
+    with work.errands.errand(place[0], x, g):
+        gradients(x, g, rows=rows, into=place)
+    return None, None
 
 
-@torch.library.custom_op("mue::residual", mutates_args=())
-def residual(
-    x: Tensor,
-    w1: Tensor,
-    b1: Tensor,
-    w2: Tensor,
-    b2: Tensor,
-    w3: Tensor,
-    b3: Tensor,
-    ws: Tensor | None,
-    bs: Tensor | None,
-    r1: Tensor,
-    r2: Tensor,
-    r3: Tensor,
-    rs: Tensor | None,
-    linear: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """A residual block: its output, and the two activations inside.
+def residual(work: Work, x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
+    """A residual block: its output and, where asked for, the output halved.
 
-    r1 to rs are w1 to ws in the precision of x. Those are what is multiplied with: the weights
-    themselves are there for their gradients.
+    Each weight is followed by its bias. The weights are there for autograd; those that are
+    multiplied with are in `work`.
     """
-    del w1, w2, w3, ws
-    x_ = _nhwc(x)
-    one = convolution(x_, _nhwc(r1), bias=b1, relu=True)
-    two = convolution(one, _nhwc(r2), bias=b2, relu=True)
-    out = convolution(
-        two,
-        _nhwc(r3),
-        bias=b3,
-        second=x_,
-        w2=None if rs is None else _nhwc(rs),
-        bias2=bs,
-        relu=not linear,
-        dtype=torch.float32 if linear else None,
-    )
-    return _nchw(out), _nchw(one), _nchw(two)
+    return _Residual.apply(work, x, *weights)
 
 
-@residual.register_fake
-def _(
-    x: Tensor,
-    w1: Tensor,
-    b1: Tensor,
-    w2: Tensor,
-    b2: Tensor,
-    w3: Tensor,
-    b3: Tensor,
-    ws: Tensor | None,
-    bs: Tensor | None,
-    r1: Tensor,
-    r2: Tensor,
-    r3: Tensor,
-    rs: Tensor | None,
-    linear: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    del b1, b2, b3, ws, bs, r1, r2, r3, rs
-    b, _, h, w = x.shape
+class _Rise(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, beside: Tensor) -> Tensor:
+        ctx.c = x.shape[1]
+        return _nchw(doubled_beside(_nhwc(x), _nhwc(beside)))
 
-    def like(weight: Tensor, dtype: torch.dtype) -> Tensor:
-        return _nchw(x.new_empty((b, h, w, weight.shape[0]), dtype=dtype))
-
-    return (
-        like(w3, torch.float32 if linear else x.dtype),
-        like(w1, x.dtype),
-        like(w2, x.dtype),
-    )
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor]:
+        dx, dbeside = doubled_apart(_nhwc(grad_outputs[0]), ctx.c)
+        return _nchw(dx), _nchw(dbeside)
 
 
-@torch.library.custom_op("mue::residual_backward", mutates_args=())
-def residual_backward(
-    g: Tensor,
-    x: Tensor,
-    one: Tensor,
-    two: Tensor,
-    r1: Tensor,
-    r2: Tensor,
-    r3: Tensor,
-    rs: Tensor | None,
-    needs_x: bool,
-) -> list[Tensor]:
-    """The gradients of x, where it is needed, and of each weight and its bias in one piece."""
-    g_, x_, one_, two_ = _nhwc(g), _nhwc(x), _nhwc(one), _nhwc(two)
-    with _Beside(g_) as beside:
-        of_3 = beside.take(two_, g_)
-        of_s = [] if rs is None else [beside.take(x_, g_, rows=1)]
-        d2 = convolution(g_, _nhwc(r3), turned=True, mask=two_)
-        of_2 = beside.take(one_, d2)
-        d1 = convolution(d2, _nhwc(r2), turned=True, mask=one_)
-        of_1 = beside.take(x_, d1)
-        dx: list[Tensor] = []
-        if needs_x:
-            own = None if rs is None else _nhwc(rs)
-            dx = [_nchw(convolution(d1, _nhwc(r1), turned=True, second=g_, w2=own))]
-    return [*dx, of_1, of_2, of_3, *of_s]
-
-
-@residual_backward.register_fake
-def _(
-    g: Tensor,
-    x: Tensor,
-    one: Tensor,
-    two: Tensor,
-    r1: Tensor,
-    r2: Tensor,
-    r3: Tensor,
-    rs: Tensor | None,
-    needs_x: bool,
-) -> list[Tensor]:
-    del g, one, two
-    found = [
-        x.new_empty(r.numel() + len(r), dtype=torch.float32)
-        for r in (r1, r2, r3, rs)
-        if r is not None
-    ]
-    if needs_x:
-        b, c, h, w = x.shape
-        found = [_nchw(x.new_empty((b, h, w, c))), *found]
-    return found
-
-
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    x, *_, r1, r2, r3, rs, linear = inputs
-    out, one, two = output
-    ctx.needs_x = ctx.needs_input_grad[0]
-    ctx.save_for_backward(x, r1, r2, r3, rs, None if linear else out, one, two)
-
-
-def _backward(ctx: Any, g: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-    x, r1, r2, r3, rs, out, one, two = ctx.saved_tensors
-    g = g.to(x.dtype) if out is None else torch.where(out > 0, g, 0)
-    found = residual_backward(g, x, one, two, r1, r2, r3, rs, ctx.needs_x)
-    dx = found.pop(0) if ctx.needs_x else None
-    shapes = [r for r in (r1, r2, r3, rs) if r is not None]
-    apart = [t for flat, r in zip(found, shapes, strict=True) for t in _split(flat, r)]
-    return dx, *apart, *[None] * (13 - len(apart))
-
-
-def _split(flat: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """The gradients of a weight and of its bias."""
-    o, i, ky, kx = weight.shape
-    return _nchw(flat[: weight.numel()].view(o, ky, kx, i)), flat[weight.numel() :]
-
-
-residual.register_autograd(_backward, setup_context=_keep)
-
-
-@torch.library.custom_op("mue::rise", mutates_args=())
 def rise(x: Tensor, beside: Tensor) -> Tensor:
     """The tensor doubled, and the other one after its channels."""
-    return _nchw(doubled_beside(_nhwc(x), _nhwc(beside)))
-
-
-@rise.register_fake
-def _(x: Tensor, beside: Tensor) -> Tensor:
-    b, c, h, w = x.shape
-    return _nchw(x.new_empty((b, 2 * h, 2 * w, c + beside.shape[1])))
-
-
-@torch.library.custom_op("mue::rise_backward", mutates_args=())
-def rise_backward(g: Tensor, c: int) -> tuple[Tensor, Tensor]:
-    """The gradients of both, of which the first has c channels."""
-    dx, dbeside = doubled_apart(_nhwc(g), c)
-    return _nchw(dx), _nchw(dbeside)
-
-
-@rise_backward.register_fake
-def _(g: Tensor, c: int) -> tuple[Tensor, Tensor]:
-    b, both, h, w = g.shape
-    dx, dbeside = g.new_empty((b, h // 2, w // 2, c)), g.new_empty((b, h, w, both - c))
-    return _nchw(dx), _nchw(dbeside)
-
-
-def _keep_width(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-    del output
-    ctx.c = inputs[0].shape[1]
-
-
-def _fall(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
-    return rise_backward(g, ctx.c)
-
-
-rise.register_autograd(_fall, setup_context=_keep_width)
+    return _Rise.apply(x, beside)

@@ -1,4 +1,4 @@
-"""Convolutions, doubling and their gradients as Triton kernels: which one, and how it is cut.
+"""Convolutions, resampling and their gradients as Triton kernels: which one, and how it is cut.
 
 Tensors are b h w c in memory. A weight is o ky kx i, as PyTorch keeps one in channels_last, in the
 precision of what it is multiplied with. Sums are float32.
@@ -8,7 +8,7 @@ precision of what it is multiplied with. Sums are float32.
 # pyright: basic, reportMissingImports=false, reportIndexIssue=false
 
 import math
-from dataclasses import dataclass
+from typing import Any
 
 import torch
 import triton
@@ -16,9 +16,10 @@ from torch import Tensor
 
 from mue.nn import resample, taps, windows
 
-Tiles = dict[str, int]
+Tiles = dict[str, Any]
 
-_MOST_SHARED = 200_000  # bytes, of the 227 KiB that a processor has
+_LONG = 48  # blocks of pixels in a sum; fewer are faster alone, but leave nothing to work beside
+_MOST_SHARED = 210_000  # bytes, of the 227 KiB that a processor has
 
 
 def _block(channels: int, most: int) -> int:
@@ -63,50 +64,44 @@ def conv_tiles(m: int, h: int, w: int, c: int, c2: int, n: int, *, masked: bool)
     beside = triton.next_power_of_2(c2 * seen["SY"] * seen["SX"]) if seen else 0
     if seen and max(c, n) <= 32 and c2 <= 64 and seen["BE"] <= 128 and beside <= 256:
         tiles = seen | {"BK2": max(16, beside), "BM": 64, "num_warps": 4, "num_stages": 3}
-        tiles["PROGRAMS"] = 396 if c * n == 512 else 264
-        ahead = not masked and (c <= 16 or h * w >= 1 << 14) and _shared(tiles) <= _MOST_SHARED
-        if not ahead:
-            tiles["num_stages"] = 1
-            if masked and both:
-                tiles |= {"BM": 128, "num_warps": 8}
-        return tiles
-    tiles = {"BM": 128, "BN": _block(n, 64), "BC": _block(c, 64), "BC2": _block(c2, 64)}
-    tiles |= {"num_warps": 4, "num_stages": 1 if c <= 32 else 3}
+        ahead = not masked and (c <= 16 or m >= 1 << 19) and _shared(tiles) <= _MOST_SHARED
+        if ahead:
+            return tiles | {"PROGRAMS": 132 if c > 16 else 264, "CACHE": ".ca"}
+        tiles |= {"PROGRAMS": 528 if c < n else 264, "CACHE": ".ca", "num_stages": 1}
+        return tiles | ({"BM": 128, "num_warps": 8} if masked and both else {})
+    tiles = {"BM": 128, "BN": _block(n, 64 if n % 128 else 128), "BC": _block(c, 64)}
+    tiles |= {"BC2": _block(c2, 64), "num_warps": 8, "num_stages": 3, "CACHE": ".ca"}
     if m * n <= 1 << 19:  # the fewer the pixels, the smaller the tiles, and the longer each sum
         side = 32 if m <= 1 << 10 and n <= 128 else 64
         return tiles | {"BM": side, "BN": _block(n, side), "BC": _block(c, 128)}
-    if m >= 1 << 15 and n >= 128:
-        return tiles | {"BN": 128, "num_warps": 8, "num_stages": 1}
-    if m >= 1 << 17 and c <= 64:
-        return tiles | {"BM": 256, "num_warps": 8, "num_stages": 1}
-    if triton.cdiv(m, 128) * triton.cdiv(n, tiles["BN"]) < 120:
+    if triton.cdiv(m, 128) * triton.cdiv(n, tiles["BN"]) < 132:
         return tiles | {"BM": 64}
-    return tiles | ({"num_stages": 1} if 192 <= n < 256 else {})
+    return tiles
 
 
 def grad_tiles(m: int, h: int, w: int, c: int, n: int, rows: int) -> Tiles:
     """How the gradient of a weight is cut into tiles, and how many parts its sum has."""
-    small = c * n <= 256
-    seen = window(h, w, c, n, *(_few(n) if c < 4 else (2, 2) if small else (1, 2)))
+    wide = c * n > 512
+    seen = window(h, w, c, n, *((1, 2) if wide or n > 16 else (2, 2)))
     if rows == 3 and seen and max(c, n) <= 32 and seen["BE"] <= 128:
-        tile = seen["SY"] * seen["SX"]
-        wide = c * n > 512
         return seen | {
-            "BM": 128 if wide else 64,
-            "parts": min(triton.cdiv(m // tile, 64), 128 if wide else 256),
-            "num_warps": 4 if small and c >= 4 else 8,
-            "num_stages": 1 if wide else 2,
+            "BM": 128 if c < 4 else 64,
+            "parts": min(triton.cdiv(m, 64 * seen["SY"] * 2), 128 if c > 16 else 256),
+            "num_warps": 8 if c > 16 else 4,
+            "num_stages": 1 if c < 4 else 3,
+            "CACHE": ".ca",
         }
     bc, bn, bm = _block(c, 64), _block(n, 64), 128
     each = rows * triton.cdiv(c, bc) * triton.cdiv(n, bn)
     if max(bc, bn) <= 32:  # a warp is of use only with a tile of its own
         warps, most, stages = max(bc, bn) // 16, 512, 1
-    elif bn <= 32 or (each >= 48 and m <= 1 << 12):
+    elif bn <= 32 or bc <= 32 or (each >= 48 and m <= 1 << 12):
         warps, most, stages = 4, 132 * 8, 2
     else:
         warps, most, stages = 4, 132 * 4, 3
-    parts = max(1, min(triton.cdiv(m, bm), most // (warps * each)))
-    return {"BM": bm, "BN": bn, "BC": bc, "parts": parts, "num_warps": warps, "num_stages": stages}
+    parts = max(1, min(triton.cdiv(m, bm * _LONG), most // (warps * each)))
+    tiles = {"BM": bm, "BN": bn, "BC": bc, "parts": parts, "num_warps": warps}
+    return tiles | {"num_stages": stages, "CACHE": ".ca"}
 
 
 def convolution(
@@ -161,64 +156,46 @@ def convolution(
     return y
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """The gradients of a weight and of its bias, in parts that are still to be summed.
+def gradients(
+    x: Tensor, g: Tensor, *, rows: int = 3, into: tuple[Tensor, Tensor] | None = None
+) -> tuple[Tensor, Tensor]:
+    """Gradients of the weight (o ky kx i) and the bias of a convolution of x, from its result's g.
 
-    Attributes:
-        dw: Of the weight, as the kernel leaves it.
-        db: Of the bias.
-        count: How many parts.
-        shape: Of the weight: o ky kx i.
-        tile: Height and width of the tiles of `windows`, or nothing.
-        pixels: How many pixels were taken as one.
+    They are added to what they go into, if that is given. A sum over all pixels is made of parts.
     """
-
-    dw: Tensor
-    db: Tensor
-    count: int
-    shape: tuple[int, int, int, int]
-    tile: tuple[int, int] | None = None
-    pixels: int = 1
-
-    def total(self) -> Tensor:
-        """Their sums, the weight first, as one vector."""
-        n, rows, _, c = self.shape
-        size = rows * rows * c * n
-        out = self.dw.new_empty(size + n)
-        all_parts = triton.next_power_of_2(self.count)
-        cut = {"BP": all_parts, "BO": max(8, min(256, 8192 // all_parts)), "num_warps": 8}
-        grid = (triton.cdiv(size + n, cut["BO"]),)
-        if self.tile is None:
-            what = {"C": size // n, "N": n, "Q": self.pixels}
-            taps.total[grid](self.dw, self.db, out, self.count, **what, **cut)
-        else:
-            sy, sx = self.tile
-            windows.total[grid](self.dw, self.db, out, self.count, C=c, N=n, SY=sy, SX=sx, **cut)
-        return out
-
-
-def gradients(x: Tensor, g: Tensor, *, rows: int = 3) -> Parts:
-    """Gradients of the weight and the bias of a convolution of x, from that of its result."""
     b, h, w, c = x.shape
     n = g.shape[3]
-    shape = (n, rows, rows, c)
+    fresh = (
+        x.new_empty((n, rows, rows, c), dtype=torch.float32),
+        x.new_empty(n, dtype=torch.float32),
+    )
+    weight, bias = fresh if into is None else into
+    add = into is not None
     pixels = 1
     if rows == 1:  # pixels that lie in a row may be seen as one with more channels
         pixels = math.gcd(w, max(1, 128 // triton.next_power_of_2(max(c, n))))
         w, c, n = w // pixels, c * pixels, n * pixels
     m = b * h * w
     tiles = grad_tiles(m, h, w, c, n, rows)
-    count, what = tiles["parts"], {"H": h, "W": w, "C": c, "N": n}
+    count = tiles["parts"]
+    many = triton.next_power_of_2(count)
+    cut = {"BP": many, "BO": max(8, 2048 // (many * pixels)), "num_warps": 8, "ADD": add}
+    blocks = (triton.cdiv(weight.numel() + len(bias), cut["BO"]),)
+    what = {"H": h, "W": w, "C": c, "N": n}
     if "SY" in tiles:
         sy, sx = tiles["SY"], tiles["SX"]
         found = _parts(x, count, (sy + 2) * (sx + 2) * c, sy * sx * n)
         windows.weigh[(count,)](x, g, *found, m // (sy * sx), **what, **tiles)
-        return Parts(*found, count, shape, (sy, sx))
-    found = _parts(x, count, rows * rows * c, n)
+        windows.total[blocks](*found, weight, bias, count, C=c, N=n, SY=sy, SX=sx, **cut)
+        return weight, bias
     grid = (rows * triton.cdiv(c, tiles["BC"]), count, triton.cdiv(n, tiles["BN"]))
-    taps.weigh[grid](x, g, *found, m, **what, ROWS=rows, **tiles)
-    return Parts(*found, count, shape, pixels=pixels)
+    whole = count == pixels == 1
+    found = (weight, bias) if whole else _parts(x, count, rows * rows * c, n)
+    taps.weigh[grid](x, g, *found, m, **what, ROWS=rows, ADD=add and whole, **tiles)
+    if not whole:
+        size = weight.numel() // len(bias)
+        taps.total[blocks](*found, weight, bias, count, C=size, N=len(bias), Q=pixels, **cut)
+    return weight, bias
 
 
 def _parts(like: Tensor, count: int, rows: int, results: int) -> tuple[Tensor, Tensor]:
@@ -226,6 +203,27 @@ def _parts(like: Tensor, count: int, rows: int, results: int) -> tuple[Tensor, T
         like.new_empty(count * rows * results, dtype=torch.float32),
         like.new_empty(count * results, dtype=torch.float32),
     )
+
+
+def halved(x: Tensor) -> Tensor:
+    """Half the height and width, as `resample.halve` says."""
+    b, h, w, c = x.shape
+    y = x.new_empty((b, -(-h // 2), -(-w // 2), c))
+    m = y.numel() // c
+    cut = _pixels(h, w, c)
+    resample.halve[(triton.cdiv(m, cut["BM"]),)](x, y, m, **cut)
+    return y
+
+
+def rejoined(x: Tensor, g: Tensor | None, half: Tensor | None) -> Tensor:
+    """The gradient before the ReLU that gave x, from that of x and that of x halved."""
+    dx = torch.empty_like(x)
+    _, h, w, c = x.shape
+    m = x.numel() // c
+    cut = _pixels(h, w, c) | {"WHOLE": g is not None, "HALF": half is not None}
+    parts = (x if part is None else part for part in (g, half))
+    resample.rejoin[(triton.cdiv(m, cut["BM"]),)](x, *parts, dx, m, **cut)
+    return dx
 
 
 def doubled_beside(x: Tensor, other: Tensor) -> Tensor:
@@ -250,8 +248,8 @@ def doubled_apart(g: Tensor, c: int) -> tuple[Tensor, Tensor]:
     return dx, dother
 
 
-def _pixels(h: int, w: int, c: int, c2: int) -> Tiles:
-    """How doubling is cut: so many pixels that a program has some thousand numbers at hand."""
-    many = max(8, 2048 // triton.next_power_of_2(max(c, c2)))
-    blocks = {"BM": many, "BC": _block(c, 4096), "BC2": _block(c2, 4096)}
-    return {"H": h, "W": w, "C": c, "C2": c2, **blocks}
+def _pixels(h: int, w: int, c: int, c2: int | None = None) -> Tiles:
+    """How resampling is cut: so many pixels that a program has some thousand numbers at hand."""
+    many = max(8, 2048 // triton.next_power_of_2(max(c, c2 or 0)))
+    tiles = {"H": h, "W": w, "C": c, "BM": many, "BC": _block(c, 4096)}
+    return tiles if c2 is None else tiles | {"C2": c2, "BC2": _block(c2, 4096)}

@@ -1,7 +1,8 @@
-"""Doubling, with what stands beside it, in Triton.
+"""Halving, and doubling with what stands beside it, in Triton.
 
-Along one side a new pixel is 3/4 of the old one it lies in and 1/4 of that one's neighbour; at the
-edge an old one is its own neighbour. Tensors are b h w c in memory.
+Halved, a pixel is the mean of four; half a block at the edge is made whole by repeating it.
+Doubled, along one side a new pixel is 3/4 of the old one it lies in and 1/4 of that one's
+neighbour; at the edge an old one is its own neighbour. Tensors are b h w c in memory.
 """
 
 # Triton has no types, and is not installed where there is no GPU.
@@ -11,6 +12,83 @@ from typing import no_type_check
 
 import triton
 import triton.language as tl
+
+
+@triton.jit
+@no_type_check
+def halve(
+    x,
+    y,
+    pixels,
+    H: tl.constexpr,
+    W: tl.constexpr,
+    C: tl.constexpr,
+    BM: tl.constexpr,
+    BC: tl.constexpr,
+):
+    """Make y = x halved, pixel by pixel of y; H and W are those of x."""
+    H2: tl.constexpr = (H + 1) // 2
+    W2: tl.constexpr = (W + 1) // 2
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    column = m % W2
+    line = m // W2
+    start = line // H2 * H
+    above = (start + 2 * (line % H2)) * W
+    below = (start + tl.minimum(2 * (line % H2) + 1, H - 1)) * W
+    left = 2 * column
+    right = tl.minimum(2 * column + 1, W - 1)
+    c = tl.arange(0, BC)[None, :]
+    ok = (m < pixels)[:, None] & (c < C)
+    acc = tl.load(x + ((above + left) * C)[:, None] + c, mask=ok, other=0.0).to(tl.float32)
+    acc += tl.load(x + ((above + right) * C)[:, None] + c, mask=ok, other=0.0).to(tl.float32)
+    acc += tl.load(x + ((below + left) * C)[:, None] + c, mask=ok, other=0.0).to(tl.float32)
+    acc += tl.load(x + ((below + right) * C)[:, None] + c, mask=ok, other=0.0).to(tl.float32)
+    tl.store(y + (m * C)[:, None] + c, (0.25 * acc).to(y.dtype.element_ty), mask=ok)
+
+
+@triton.jit
+@no_type_check
+def rejoin(
+    x,
+    g,
+    half,
+    dx,
+    pixels,
+    H: tl.constexpr,
+    W: tl.constexpr,
+    C: tl.constexpr,
+    WHOLE: tl.constexpr,
+    HALF: tl.constexpr,
+    BM: tl.constexpr,
+    BC: tl.constexpr,
+):
+    """The gradient before a ReLU that gave x, from that of x and that of x halved.
+
+    WHOLE and HALF say which of the two there are.
+    """
+    H2: tl.constexpr = (H + 1) // 2
+    W2: tl.constexpr = (W + 1) // 2
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    column = m % W
+    line = m // W
+    row = line % H
+    c = tl.arange(0, BC)[None, :]
+    ok = (m < pixels)[:, None] & (c < C)
+    at = (m * C)[:, None] + c
+    acc = tl.zeros((BM, BC), dtype=tl.float32)
+    if HALF:
+        from_ = ((line // H * H2 + row // 2) * W2 + column // 2) * C
+        share = tl.full((BM,), 0.25, dtype=tl.float32)
+        if H % 2 == 1:
+            share = tl.where(row == H - 1, 2 * share, share)
+        if W % 2 == 1:
+            share = tl.where(column == W - 1, 2 * share, share)
+        found = tl.load(half + from_[:, None] + c, mask=ok, other=0.0)
+        acc += share[:, None] * found.to(tl.float32)
+    if WHOLE:
+        acc += tl.load(g + at, mask=ok, other=0.0).to(tl.float32)
+    acc = tl.where(tl.load(x + at, mask=ok, other=0.0) > 0, acc, 0.0)
+    tl.store(dx + at, acc.to(dx.dtype.element_ty), mask=ok)
 
 
 @triton.jit

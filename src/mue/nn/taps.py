@@ -1,7 +1,8 @@
 """3x3 convolutions and their gradients, in Triton, one tap of the kernel after the other.
 
 Tensors are b h w c in memory. A weight is o ky kx i, as PyTorch keeps one in channels_last, in the
-precision of what it is multiplied with. Sums are float32.
+precision of what it is multiplied with. Sums are float32. CACHE says through which cache pixels are
+loaded: what is loaded ahead passes by that of a processor (".cg") unless told (".ca").
 """
 
 # Triton has no types, and is not installed where there is no GPU.
@@ -39,6 +40,7 @@ def convolve(
     BN: tl.constexpr,
     BC: tl.constexpr,
     BC2: tl.constexpr,
+    CACHE: tl.constexpr,
 ):
     """A 3x3 convolution with what surrounds it: y = [mask >] [relu] (x * w + bias + shortcut(x2)).
 
@@ -61,9 +63,10 @@ def convolve(
         seen = inside & (row + dy >= 0) & (row + dy < H) & (column + dx >= 0) & (column + dx < W)
         at = x + (m + dy * W + dx)[:, None] * C + c[None, :]
         if C % BC == 0:
-            a = tl.load(at, mask=seen[:, None], other=0.0)
+            a = tl.load(at, mask=seen[:, None], other=0.0, cache_modifier=CACHE)
         else:
-            a = tl.load(at, mask=seen[:, None] & (c < C)[None, :], other=0.0)
+            ok = seen[:, None] & (c < C)[None, :]
+            a = tl.load(at, mask=ok, other=0.0, cache_modifier=CACHE)
         if TURNED:
             of = w + c[:, None] * (9 * N) + (8 - tap) * N + n[None, :]
         else:
@@ -116,13 +119,16 @@ def weigh(
     C: tl.constexpr,
     N: tl.constexpr,
     ROWS: tl.constexpr,
+    ADD: tl.constexpr,
     BM: tl.constexpr,
     BN: tl.constexpr,
     BC: tl.constexpr,
+    CACHE: tl.constexpr,
 ):
     """Parts of the gradients of weight and bias: of a row of a 3x3 kernel, or of a 1x1 (ROWS 1).
 
-    dw[part, n, tap, c] = sum over the pixels of a part of g[pixel, n] x[pixel + tap, c].
+    dw[part, n, tap, c] = sum over the pixels of a part of g[pixel, n] x[pixel + tap, c]. ADD adds
+    them to what is there.
     """
     part = tl.program_id(1)
     blocks: tl.constexpr = (C + BC - 1) // BC
@@ -146,23 +152,34 @@ def weigh(
         )
         seen = inside & (row + dy >= 0) & (row + dy < H)
         at = x + (m + dy * W)[:, None] * C + c[None, :]
-        a = tl.load(at, mask=seen[:, None] & c_ok[None, :], other=0.0)
+        ok = seen[:, None] & c_ok[None, :]
+        a = tl.load(at, mask=ok, other=0.0, cache_modifier=CACHE)
         middle = tl.dot(tl.trans(a), gy, middle)
         if ROWS == 3:
-            a = tl.load(at - C, mask=(seen & (column > 0))[:, None] & c_ok[None, :], other=0.0)
+            a = tl.load(at - C, mask=ok & (column > 0)[:, None], other=0.0, cache_modifier=CACHE)
             left = tl.dot(tl.trans(a), gy, left)
-            a = tl.load(at + C, mask=(seen & (column < W - 1))[:, None] & c_ok[None, :], other=0.0)
+            ok = ok & (column < W - 1)[:, None]
+            a = tl.load(at + C, mask=ok, other=0.0, cache_modifier=CACHE)
             right = tl.dot(tl.trans(a), gy, right)
         total += tl.sum(gy.to(tl.float32), axis=0)
     ok = c_ok[:, None] & n_ok[None, :]
     if ROWS == 3:
         to = dw + ((part * N + n[None, :]) * 9 + ky * 3) * C + c[:, None]
+        if ADD:
+            left += tl.load(to, mask=ok, other=0.0)
+            middle += tl.load(to + C, mask=ok, other=0.0)
+            right += tl.load(to + 2 * C, mask=ok, other=0.0)
         tl.store(to, left, mask=ok)
         tl.store(to + C, middle, mask=ok)
         tl.store(to + 2 * C, right, mask=ok)
     else:
-        tl.store(dw + (part * N + n[None, :]) * C + c[:, None], middle, mask=ok)
+        to = dw + (part * N + n[None, :]) * C + c[:, None]
+        if ADD:
+            middle += tl.load(to, mask=ok, other=0.0)
+        tl.store(to, middle, mask=ok)
     if tl.program_id(0) == 0:
+        if ADD:
+            total += tl.load(db + part * N + n, mask=n_ok, other=0.0)
         tl.store(db + part * N + n, total, mask=n_ok)
 
 
@@ -171,18 +188,20 @@ def weigh(
 def total(
     dw,
     db,
-    out,
+    weight,
+    bias,
     parts,
     C: tl.constexpr,
     N: tl.constexpr,
     Q: tl.constexpr,
+    ADD: tl.constexpr,
     BP: tl.constexpr,
     BO: tl.constexpr,
 ):
-    """The parts of `weigh` summed: the gradient of the weight, n c, and then that of the bias.
+    """The parts of `weigh` summed: the gradients of the weight, n c, and of the bias.
 
-    Where Q pixels were taken as one, with Q times the channels, each is to be seen by itself: of
-    the Q by Q blocks of the result, those on the diagonal.
+    ADD adds them to what is there. Where Q pixels were taken as one, with Q times the channels,
+    each is to be seen by itself: of the Q by Q blocks of the result, those on the diagonal.
     """
     o = tl.program_id(0) * BO + tl.arange(0, BO)
     n = tl.where(o < N * C, o // C, o - N * C)[None, :]
@@ -195,4 +214,9 @@ def total(
         at = (q * N + n) * (Q * C) + q * C + c
         acc += tl.load(dw + p * (Q * N * Q * C) + at, mask=of_weight, other=0.0)
         acc += tl.load(db + p * (Q * N) + q * N + n, mask=of_bias, other=0.0)
-    tl.store(out + o, tl.sum(acc, axis=0), mask=o < N * C + N)
+    found = tl.sum(acc, axis=0)
+    if ADD:
+        found += tl.load(weight + o, mask=o < N * C, other=0.0)
+        found += tl.load(bias + o - N * C, mask=(o >= N * C) & (o < N * C + N), other=0.0)
+    tl.store(weight + o, found, mask=o < N * C)
+    tl.store(bias + o - N * C, found, mask=(o >= N * C) & (o < N * C + N))

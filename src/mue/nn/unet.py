@@ -10,7 +10,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mue.nn.backbone import Features
-from mue.nn.blocks import Norm, ResidualBlock, Rest, Rise, double, halve, pad_to_multiple
+from mue.nn.blocks import (
+    Norm,
+    ResidualBlock,
+    Rest,
+    Rise,
+    double,
+    halve,
+    pad_to_multiple,
+    ready,
+)
 
 INNERMOST = 2
 """Blocks at the bottom, of the encoder and of the decoder, that dropout follows."""
@@ -37,21 +46,28 @@ class UNetEncoder(nn.Module):
     ) -> None:
         super().__init__()
         self.dropout = dropout
+        self.kernels = False
         widths = [c_in, *levels, *tail]
         self.depth = len(levels)
         self.blocks = nn.ModuleList(ResidualBlock(a, b, norm=norm) for a, b in pairwise(widths))
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Features:
         """Look at a batch of images."""
-        size = tuple(x.shape[-2:])
-        h = pad_to_multiple(x, 2 ** (self.depth - 1))
+        h, size = self.enter(x), tuple(x.shape[-2:])
         seen: list[Tensor] = []
-        for i, block in enumerate(self.blocks):
-            h = block(h if i == 0 else halve(h))
+        for i, block in enumerate(cast("list[ResidualBlock]", self.blocks)):
             if self.dropout and i >= self.depth - INNERMOST:
-                h = F.dropout(h, self.dropout)  # never off: with dropout, an answer is a draw
-            seen.append(h)
-        return Features(tuple(seen[: self.depth]), h.mean(dim=(2, 3)), size)
+                out = F.dropout(block(h), self.dropout)  # never off: an answer is a draw with it
+                h = halve(out)
+            else:
+                out, h = block.fall(h)
+            seen.append(out)
+        return Features(tuple(seen[: self.depth]), seen[-1].mean(dim=(2, 3)), size)
+
+    def enter(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h2 w2"]:
+        """The images as the first block takes them."""
+        h = pad_to_multiple(x, 2 ** (self.depth - 1))
+        return ready(h) if self.kernels else h
 
 
 class Concatenate(nn.Module):
@@ -144,6 +160,7 @@ class UNetDecoder(nn.Module):
             raise ValueError(f"`level` must be in 1..{stages + 1}, got {level}")
         self.level = level
         self.dropout = dropout
+        self.kernels = False
         self.rise = Rise()
         late = level == stages + 1
         outs = [*widths, widths[-1] if late else c_out]
@@ -173,13 +190,20 @@ class UNetDecoder(nn.Module):
         h, skips = features.levels[-1], list(reversed(features.levels))
         for i, stage in enumerate(self.stages, start=1):
             h = self._entering(i, h, skips)
-            h = stage(self.join(h, codes) if i == self.level else h)
+            h = stage(self.enter(h, codes) if i == self.level else h)
             if self.dropout and i <= INNERMOST:
                 h = F.dropout(h, self.dropout)
         height, width = features.size
         if self.level > len(self.stages):
             return self._read_out(h[..., :height, :width], codes)
         return h.unflatten(0, (b, k))[..., :height, :width]
+
+    def enter(
+        self, h: Float[Tensor, "b c h w"], codes: Float[Tensor, "b k d"]
+    ) -> Float[Tensor, "bk c2 h w"]:
+        """The features joined with the codes, as the first stage that knows them takes them."""
+        joined = self.join(h, codes)
+        return ready(joined) if self.kernels else joined
 
     def _each(
         self, features: Features, codes: Float[Tensor, "b k d"]

@@ -5,7 +5,8 @@ times. A tile of SY by SX pixels sees a window of SY + 2 by SX + 2. A row of it 
 one piece of (SX + 2) C numbers, and is a product of its own: SY + 2 products instead of nine, with
 SY SX N numbers as their result, for weights of which some are zero.
 
-Tensors are b h w c in memory; H is a multiple of SY TY, W of SX TX.
+Tensors are b h w c in memory; H is a multiple of SY TY, W of SX TX. CACHE says through which cache
+windows are loaded: what is loaded ahead passes by that of a processor (".cg") unless told (".ca").
 """
 
 # Triton has no types, and is not installed where there is no GPU.
@@ -56,6 +57,7 @@ def _seen(
     SY: tl.constexpr,
     SX: tl.constexpr,
     BK: tl.constexpr,
+    CACHE: tl.constexpr,
 ):
     """Row r of each window, zero beyond the image."""
     k = tl.arange(0, BK)
@@ -68,7 +70,8 @@ def _seen(
     ok = ok & ((column < W // SX - 1)[:, None] | (k < (SX + 1) * C)[None, :])
     if BK != (SX + 2) * C:
         ok = ok & (k < (SX + 2) * C)[None, :]
-    return tl.load(x + ((first + (r - 1) * W - 1) * C)[:, None] + k[None, :], mask=ok, other=0.0)
+    at = ((first + (r - 1) * W - 1) * C)[:, None] + k[None, :]
+    return tl.load(x + at, mask=ok, other=0.0, cache_modifier=CACHE)
 
 
 @triton.jit
@@ -129,6 +132,7 @@ def convolve(
     BK: tl.constexpr,
     BK2: tl.constexpr,
     BE: tl.constexpr,
+    CACHE: tl.constexpr,
 ):
     """`taps.convolve`, SY by SX pixels at once; a program goes from tile to tile."""
     w_0 = _weight(w, 0, C, N, SY, SX, TURNED, BK, BE)
@@ -156,11 +160,11 @@ def convolve(
         m = start + tl.arange(0, BM)
         inside = m < tiles
         row, column, first = _place(m, H, W, SY, SX, TY, TX)
-        a_0 = _seen(x, first, row, column, inside, 0, H, W, C, SY, SX, BK)
-        a_1 = _seen(x, first, row, column, inside, 1, H, W, C, SY, SX, BK)
-        a_2 = _seen(x, first, row, column, inside, 2, H, W, C, SY, SX, BK)
+        a_0 = _seen(x, first, row, column, inside, 0, H, W, C, SY, SX, BK, CACHE)
+        a_1 = _seen(x, first, row, column, inside, 1, H, W, C, SY, SX, BK, CACHE)
+        a_2 = _seen(x, first, row, column, inside, 2, H, W, C, SY, SX, BK, CACHE)
         if SY == 2:
-            a_3 = _seen(x, first, row, column, inside, 3, H, W, C, SY, SX, BK)
+            a_3 = _seen(x, first, row, column, inside, 3, H, W, C, SY, SX, BK, CACHE)
         acc = tl.zeros((BM, BE), dtype=tl.float32)
         acc = tl.dot(a_0, w_0, acc)
         acc = tl.dot(a_1, w_1, acc)
@@ -203,6 +207,7 @@ def weigh(
     BM: tl.constexpr,
     BK: tl.constexpr,
     BE: tl.constexpr,
+    CACHE: tl.constexpr,
 ):
     """Parts of the gradients of weight and bias, for each result of a tile apart.
 
@@ -223,11 +228,11 @@ def weigh(
         row, column, first = _place(m, H, W, SY, SX, TY, TX)
         at = (first * N)[:, None] + (e // (SX * N) * (W * N) + e % (SX * N))[None, :]
         gy = tl.load(g + at, mask=inside[:, None] & e_ok[None, :], other=0.0)
-        a_0 = _seen(x, first, row, column, inside, 0, H, W, C, SY, SX, BK)
-        a_1 = _seen(x, first, row, column, inside, 1, H, W, C, SY, SX, BK)
-        a_2 = _seen(x, first, row, column, inside, 2, H, W, C, SY, SX, BK)
+        a_0 = _seen(x, first, row, column, inside, 0, H, W, C, SY, SX, BK, CACHE)
+        a_1 = _seen(x, first, row, column, inside, 1, H, W, C, SY, SX, BK, CACHE)
+        a_2 = _seen(x, first, row, column, inside, 2, H, W, C, SY, SX, BK, CACHE)
         if SY == 2:
-            a_3 = _seen(x, first, row, column, inside, 3, H, W, C, SY, SX, BK)
+            a_3 = _seen(x, first, row, column, inside, 3, H, W, C, SY, SX, BK, CACHE)
         d_0 = tl.dot(tl.trans(a_0), gy, d_0)
         d_1 = tl.dot(tl.trans(a_1), gy, d_1)
         d_2 = tl.dot(tl.trans(a_2), gy, d_2)
@@ -252,16 +257,21 @@ def weigh(
 def total(
     dw,
     db,
-    out,
+    weight,
+    bias,
     parts,
     C: tl.constexpr,
     N: tl.constexpr,
     SY: tl.constexpr,
     SX: tl.constexpr,
+    ADD: tl.constexpr,
     BP: tl.constexpr,
     BO: tl.constexpr,
 ):
-    """The parts of `weigh` summed: the gradient of the weight, n ky kx c, and of the bias."""
+    """The parts of `weigh` summed: the gradients of the weight, n ky kx c, and of the bias.
+
+    ADD adds them to what is there.
+    """
     o = tl.program_id(0) * BO + tl.arange(0, BO)
     n = o % N
     c = (o // N) % C
@@ -277,5 +287,10 @@ def total(
         at = (((ky + q // SX) * (SX + 2) + kx + q % SX) * C + c) * (SY * SX * N) + q * N + n
         acc += tl.load(dw + p * WHOLE + at[None, :], mask=of_weight, other=0.0)
         acc += tl.load(db + p * (SY * SX * N) + (q * N + n)[None, :], mask=of_bias, other=0.0)
-    to = tl.where(o < SIZE, n * (9 * C) + (ky * 3 + kx) * C + c, o)
-    tl.store(out + to, tl.sum(acc, axis=0), mask=o < SIZE + N)
+    found = tl.sum(acc, axis=0)
+    to = n * (9 * C) + (ky * 3 + kx) * C + c
+    if ADD:
+        found += tl.load(weight + to, mask=o < SIZE, other=0.0)
+        found += tl.load(bias + n, mask=(o >= SIZE) & (o < SIZE + N), other=0.0)
+    tl.store(weight + to, found, mask=o < SIZE)
+    tl.store(bias + n, found, mask=(o >= SIZE) & (o < SIZE + N))
