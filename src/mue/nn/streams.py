@@ -27,7 +27,7 @@ class Errands:
     where kernels are small they leave most of a GPU idle. The gradients of weights can fill it.
     """
 
-    def __init__(self, streams: int = 8) -> None:
+    def __init__(self, streams: int = 16) -> None:
         self._count = streams
         self._streams: list[torch.cuda.Stream] = []
         self._of: dict[int, torch.cuda.Stream] = {}
