@@ -103,7 +103,11 @@ class Densities:
 
 
 class Predictor:
-    """A trained network and the configuration it was trained with. It keeps no state of calls."""
+    """A trained network and the configuration it was trained with. It keeps no state of calls.
+
+    With `half` a network of ours is rounded as a whole, once: each call would have to round its
+    weights again otherwise. What decides probabilities is computed in float32 either way.
+    """
 
     def __init__(
         self, network: Modal | ProbUNet | Heads, config: Config, *, half: bool = False
@@ -111,6 +115,9 @@ class Predictor:
         self.network = network
         self.config = config
         self.half = half
+        self._rounded = half and isinstance(network, Modal)
+        if self._rounded:
+            network.to(dtype=self._narrow)
 
     @property
     def device(self) -> torch.device:
@@ -157,6 +164,8 @@ class Predictor:
         if generator is None:
             generator = torch.Generator().manual_seed(0)
         x = self._batch(image)
+        if self._rounded:
+            x = x.to(self._narrow)
         with self._precision():
             found = self.network.propose(x, k, least=least, generator=generator)
         return Hypotheses(self._pixels(found.logits.float()), found.prob.float(), found.code)
@@ -187,11 +196,15 @@ class Predictor:
             self._pixels(found.logits.float()), found.log_density - found.peak[:, None]
         )
 
+    @property
+    def _narrow(self) -> torch.dtype:
+        """Half precision: with 11 bits on a GPU, with 8 on a CPU."""
+        return torch.float16 if self.device.type == "cuda" else torch.bfloat16
+
     def _precision(self) -> torch.autocast:
-        """Half precision where it is asked for: with 11 bits on a GPU, with 8 on a CPU."""
-        kind = self.device.type
-        dtype = torch.float16 if kind == "cuda" else torch.bfloat16
-        return torch.autocast(kind, dtype=dtype, enabled=self.half)
+        """Half precision operator by operator, where it is asked for and the network is not."""
+        enabled = self.half and not self._rounded
+        return torch.autocast(self.device.type, dtype=self._narrow, enabled=enabled)
 
     def _count(self, k: int | None) -> int:
         """How many answers are asked for, or a clear word on why there are not so many."""

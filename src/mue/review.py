@@ -105,7 +105,8 @@ def calibrate(
     Training makes a model too sure of itself: it has seen the answers to its inputs many times. The
     patients of val are new to it, and those of test stay untouched.
     """
-    folder, target, predictor = find(model), Path(out), load(model, device=device)
+    folder, target = find(model), Path(out)
+    predictor = load(model, device=device, half=False)  # what is exported is not to be rounded
     check_data(predictor.config.data, data)
     require_empty(target)
     prepared = open_prepared(data)

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from mue.bench.count import Limits
-from mue.bench.profile import operators, read, record
+from mue.bench.profile import operators, read, record, short
 
 LIMITS = Limits(bandwidth=1e9, peak=1e9)
 
@@ -62,6 +62,23 @@ def test_on_an_accelerator_an_operator_takes_the_time_of_its_kernels(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("convolve", "convolve"),
+        ("void at::native::(anonymous namespace)::softmax<float>(int)", "softmax"),
+        ("void at::native::vec<4, at::native::FillFunctor<float>, x>(int)", "vec FillFunctor"),
+        (
+            "void at::native::any<2, at::native::direct_copy_kernel_cuda(y)>",
+            "any direct_copy_kernel_cuda",
+        ),
+        ("Memcpy DtoD (Device -> Device)", "Memcpy DtoD"),
+    ],
+)
+def test_a_kernel_is_called_by_its_name_without_types(name, said):
+    assert short(name) == said
+
+
+@pytest.mark.parametrize(
     ("name", "shapes", "kinds", "moved", "computed"),
     [
         (
@@ -84,6 +101,28 @@ def test_on_an_accelerator_an_operator_takes_the_time_of_its_kernels(tmp_path):
         ("aten::upsample_bilinear2d", [[1, 1, 2, 2]], ["float"], 16 + 64, 0),
         ("aten::avg_pool2d", [[1, 1, 4, 4]], ["float"], 64 + 16, 0),
         ("triton_poi_fused_add_0", [[10], [10], []], ["float", "float", "Scalar"], 80, 0),
+        (
+            "mue::convolution",
+            [[2, 4, 4, 3], [5, 3, 3, 3], [2, 4, 4, 5], [2, 4, 4, 7], [5, 1, 1, 7]],
+            ["c10::BFloat16"] * 5,
+            2 * (96 + 135 + 160 + 224 + 35),
+            2 * 160 * (27 + 7),
+        ),
+        (
+            "mue::convolution",
+            [[2, 4, 4, 3], [3, 3, 3, 5], [2, 4, 4, 5], [2, 4, 4, 5]],
+            ["c10::BFloat16"] * 4,
+            2 * (96 + 135 + 160 + 160),
+            2 * 160 * 27,
+        ),
+        (
+            "mue::gradients",
+            [[2, 4, 4, 3], [2, 4, 4, 5], [5, 3, 3, 3]],
+            ["c10::BFloat16"] * 2 + ["float"],
+            2 * (96 + 160) + 4 * 135,
+            2 * 160 * 27,
+        ),
+        ("mue::halve", [[1, 4, 4, 1], [1, 2, 2, 1]], ["c10::BFloat16"] * 2, 2 * 20, 0),
         ("aten::view", [[10]], ["float"], 0, 0),
         ("aten::empty", [[]], [""], 0, 0),
     ],

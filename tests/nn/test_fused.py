@@ -10,6 +10,8 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 pytest.importorskip("triton", reason="the kernels need Triton")
 
+from mue.bench.count import Limits
+from mue.bench.profile import read, record
 from mue.nn.blocks import ResidualBlock, Rise, compute_, share_
 from mue.nn.fused import Work, residual, rise
 from mue.nn.streams import Errands
@@ -180,3 +182,18 @@ def test_blocks_that_are_told_to_use_them():
     plain = block.fall(x)
     compute_(block, kernels=True, recompute=False)
     assert all(torch.equal(a.float(), b) for a, b in zip(block.fall(x), plain, strict=True))
+
+
+def test_a_profiler_sees_what_they_read_and_write(tmp_path):
+    block, x = whole(ResidualBlock(5, 8)), small(1, 5, 4, 4).to(DTYPE)
+
+    def job() -> None:
+        residual(work(block, halves=True), x, *weights(block))[0].sum().backward()
+
+    record(job, DEVICE, tmp_path / "trace.json", 1, warmup=1)
+    found = read(tmp_path / "trace.json", Limits(1e12, 1e12), 1).operators
+    ours = {c.name: c for c in found if c.name.startswith("mue::")}
+    assert ours.keys() == {"mue::convolution", "mue::gradients", "mue::halve", "mue::rejoin"}
+    assert all(c.bytes for c in ours.values())
+    first = next(c for c in found if c.shapes.startswith("1x4x4x5 8x3x3x5 1x4x4x8"))
+    assert first.operations == 2 * 16 * 8 * 45

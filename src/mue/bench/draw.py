@@ -91,12 +91,20 @@ def draw_curves(
     return figure
 
 
+class _Plain(LogFormatter):
+    """Writes 0.6 where others write 6e-01."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        """The label of a tick, or none."""
+        return f"{x:g}" if super().__call__(x, pos) else ""
+
+
 def _logarithmic(ax: Axes, ticks: Sequence[int]) -> None:
     ax.set(xscale="log", yscale="log")
     ax.set_xticks(ticks, [str(n) for n in ticks])
     ax.xaxis.set_minor_formatter(NullFormatter())
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    ax.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1.2, 0.5)))
+    ax.yaxis.set_minor_formatter(_Plain(minor_thresholds=(1.2, 0.5)))
     ax.grid(color=_GRID, linewidth=0.6)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)

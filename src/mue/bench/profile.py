@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -95,9 +96,21 @@ def read(path: Path, limits: Limits, steps: int, width: int = 4) -> Profile:
         spent[kernel["args"].get("External id", -1)] += kernel["dur"]
     timed = [(c, spent[i]) for c in calls if (i := c["args"].get("External id", -2)) in spent]
     named: list[tuple[dict[str, Any], float]] = [
-        ({"name": k["name"], "args": {}}, float(k["dur"])) for k in kernels
+        ({"name": short(k["name"]), "args": {}}, float(k["dur"])) for k in kernels
     ]
     return Profile(_costs(timed, limits, steps, width), _costs(named, limits, steps, width))
+
+
+def short(name: str) -> str:
+    """The name of a kernel as one would say it: without types and namespaces.
+
+    A kernel for any function of numbers is told by that function.
+    """
+    name = name.removeprefix("void ").replace("(anonymous namespace)::", "")
+    plain, _, inside = name.partition("<")
+    plain = plain.partition("(")[0].rpartition("::")[2].strip()
+    function = re.search(r"\w+Functor\w*|\w+_kernel_cuda|\w+Ops?\b", inside)
+    return f"{plain} {function[0]}" if function else plain
 
 
 def _own_times(calls: list[dict[str, Any]]) -> list[float]:
@@ -148,7 +161,8 @@ def operators(name: str, shapes: list[Any], kinds: list[str], width: int = 4) ->
     """What an operator of a trace does at the least, by the shapes and types of its inputs.
 
     Convolutions keep height and width, as all of them here do. An operator that is no convolution
-    and no product reads its inputs and writes one output, of the size of the largest of them.
+    and no product reads its inputs and writes one output, of the size of the largest of them. Our
+    own operators name all that they read and write.
     """
     short = name.removeprefix("aten::")
     given: list[tuple[list[int], int]] = []
@@ -157,6 +171,9 @@ def operators(name: str, shapes: list[Any], kinds: list[str], width: int = 4) ->
             given += [(s, _WIDTH.get(kind, width)) for s in _tensors([shape])]
     if not given or short in _FREE:
         return []
+    if name.startswith("mue::"):
+        moved = sum(math.prod(s) * w for s, w in given)
+        return [Operator(short, moved, _computed(short, [s for s, _ in given]), width=1)]
     tensors, each = [s for s, _ in given], max(w for _, w in given)
     if short in ("convolution_backward", "_slow_conv2d_backward"):
         grad, x, weight = tensors[:3]
@@ -173,6 +190,19 @@ def operators(name: str, shapes: list[Any], kinds: list[str], width: int = 4) ->
         written = 0 if name.startswith("triton") else _written(short, tensors) * each
         return [Operator(short, read + written, width=1)]
     return [Operator(o.name, o.numbers, o.operations, each) for o in found]
+
+
+def _computed(short: str, tensors: list[list[int]]) -> int:
+    """What an operator of `mue.nn.kernels` computes; tensors are b h w c, weights o ky kx i."""
+    match short, tensors:
+        case "mue::convolution", [x, _, y, second, own, *_] if own[1:3] == [1, 1]:
+            return 2 * math.prod(y) * (9 * x[3] + second[3])
+        case "mue::convolution", [x, _, y, *_]:
+            return 2 * math.prod(y) * 9 * x[3]
+        case "mue::gradients", [_, g, weight]:
+            return 2 * math.prod(g) * math.prod(weight[1:])
+        case _:
+            return 0
 
 
 def _written(short: str, tensors: list[list[int]]) -> int:

@@ -84,6 +84,7 @@ class Modal(nn.Module):
         del generator
         view = self(x)
         prob, code = self.top(view, k)
-        kept = max(1, int((prob >= least).sum(dim=1).amax()))
-        prob, code = prob.where(prob >= least, 0)[:, :kept], code[:, :kept]
+        if least > 0:  # it waits for the device
+            kept = max(1, int((prob >= least).sum(dim=1).amax()))
+            prob, code = prob.where(prob >= least, 0)[:, :kept], code[:, :kept]
         return Proposal(self.decode(view, self.codebook.codes[code]), prob, code)

@@ -8,11 +8,13 @@ precision of what it is multiplied with. Sums are float32.
 # pyright: basic, reportMissingImports=false, reportIndexIssue=false
 
 import math
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 import triton
 from torch import Tensor
+from torch._C._profiler import _RecordFunctionFast
 
 from mue.nn import resample, taps, windows
 
@@ -20,6 +22,11 @@ Tiles = dict[str, Any]
 
 _LONG = 48  # blocks of pixels in a sum; fewer are faster alone, but leave nothing to work beside
 _MOST_SHARED = 210_000  # bytes, of the 227 KiB that a processor has
+
+
+def _noted(name: str, *tensors: Tensor | None) -> AbstractContextManager[None]:
+    """Let a profiler see an operator with all it reads and writes, as it sees those of PyTorch."""
+    return _RecordFunctionFast(f"mue::{name}", [t for t in tensors if t is not None], {})
 
 
 def _block(channels: int, most: int) -> int:
@@ -146,13 +153,14 @@ def convolution(
         "RELU": relu,
         "MASK": mask is not None,
     }
-    if "SY" in tiles:
-        count = m // (tiles["SY"] * tiles["SX"])
-        programs = min(tiles.pop("PROGRAMS"), triton.cdiv(count, tiles["BM"]))
-        windows.convolve[(programs,)](*tensors, count, **what, **tiles)
-    else:
-        grid = (triton.cdiv(m, tiles["BM"]), triton.cdiv(n, tiles["BN"]))
-        taps.convolve[grid](*tensors, m, **what, **tiles)
+    with _noted("convolution", x, w, y, second, w2, mask):
+        if "SY" in tiles:
+            count = m // (tiles["SY"] * tiles["SX"])
+            programs = min(tiles.pop("PROGRAMS"), triton.cdiv(count, tiles["BM"]))
+            windows.convolve[(programs,)](*tensors, count, **what, **tiles)
+        else:
+            grid = (triton.cdiv(m, tiles["BM"]), triton.cdiv(n, tiles["BN"]))
+            taps.convolve[grid](*tensors, m, **what, **tiles)
     return y
 
 
@@ -161,16 +169,23 @@ def gradients(
 ) -> tuple[Tensor, Tensor]:
     """Gradients of the weight (o ky kx i) and the bias of a convolution of x, from its result's g.
 
-    They are added to what they go into, if that is given. A sum over all pixels is made of parts.
+    They are added to what they go into, if that is given.
     """
+    c, n = x.shape[3], g.shape[3]
+    if into is None:
+        weight = x.new_empty((n, rows, rows, c), dtype=torch.float32)
+        bias = x.new_empty(n, dtype=torch.float32)
+    else:
+        weight, bias = into
+    with _noted("gradients", x, g, weight):
+        _weigh(x, g, weight, bias, rows=rows, add=into is not None)
+    return weight, bias
+
+
+def _weigh(x: Tensor, g: Tensor, weight: Tensor, bias: Tensor, *, rows: int, add: bool) -> None:
+    """The sums over all pixels in parts, and then the sum of these."""
     b, h, w, c = x.shape
     n = g.shape[3]
-    fresh = (
-        x.new_empty((n, rows, rows, c), dtype=torch.float32),
-        x.new_empty(n, dtype=torch.float32),
-    )
-    weight, bias = fresh if into is None else into
-    add = into is not None
     pixels = 1
     if rows == 1:  # pixels that lie in a row may be seen as one with more channels
         pixels = math.gcd(w, max(1, 128 // triton.next_power_of_2(max(c, n))))
@@ -187,15 +202,14 @@ def gradients(
         found = _parts(x, count, (sy + 2) * (sx + 2) * c, sy * sx * n)
         windows.weigh[(count,)](x, g, *found, m // (sy * sx), **what, **tiles)
         windows.total[blocks](*found, weight, bias, count, C=c, N=n, SY=sy, SX=sx, **cut)
-        return weight, bias
+        return
     grid = (rows * triton.cdiv(c, tiles["BC"]), count, triton.cdiv(n, tiles["BN"]))
-    whole = count == pixels == 1
+    whole = count == pixels == 1  # a single part is the sum
     found = (weight, bias) if whole else _parts(x, count, rows * rows * c, n)
     taps.weigh[grid](x, g, *found, m, **what, ROWS=rows, ADD=add and whole, **tiles)
     if not whole:
         size = weight.numel() // len(bias)
         taps.total[blocks](*found, weight, bias, count, C=size, N=len(bias), Q=pixels, **cut)
-    return weight, bias
 
 
 def _parts(like: Tensor, count: int, rows: int, results: int) -> tuple[Tensor, Tensor]:
@@ -211,7 +225,8 @@ def halved(x: Tensor) -> Tensor:
     y = x.new_empty((b, -(-h // 2), -(-w // 2), c))
     m = y.numel() // c
     cut = _pixels(h, w, c)
-    resample.halve[(triton.cdiv(m, cut["BM"]),)](x, y, m, **cut)
+    with _noted("halve", x, y):
+        resample.halve[(triton.cdiv(m, cut["BM"]),)](x, y, m, **cut)
     return y
 
 
@@ -222,7 +237,8 @@ def rejoined(x: Tensor, g: Tensor | None, half: Tensor | None) -> Tensor:
     m = x.numel() // c
     cut = _pixels(h, w, c) | {"WHOLE": g is not None, "HALF": half is not None}
     parts = (x if part is None else part for part in (g, half))
-    resample.rejoin[(triton.cdiv(m, cut["BM"]),)](x, *parts, dx, m, **cut)
+    with _noted("rejoin", x, g, half, dx):
+        resample.rejoin[(triton.cdiv(m, cut["BM"]),)](x, *parts, dx, m, **cut)
     return dx
 
 
@@ -233,7 +249,8 @@ def doubled_beside(x: Tensor, other: Tensor) -> Tensor:
     y = x.new_empty((b, 2 * h, 2 * w, c + c2))
     cut = _pixels(h, w, c, c2)
     m = 4 * b * h * w
-    resample.double_beside[(triton.cdiv(m, cut["BM"]),)](x, other, y, m, **cut)
+    with _noted("double_beside", x, other, y):
+        resample.double_beside[(triton.cdiv(m, cut["BM"]),)](x, other, y, m, **cut)
     return y
 
 
@@ -244,7 +261,8 @@ def doubled_apart(g: Tensor, c: int) -> tuple[Tensor, Tensor]:
     dx, dother = g.new_empty((b, h, w, c)), g.new_empty((b, 2 * h, 2 * w, c2))
     cut = _pixels(h, w, c, c2)
     m = b * h * w
-    resample.apart[(triton.cdiv(m, cut["BM"]),)](g, dx, dother, m, **cut)
+    with _noted("apart", g, dx, dother):
+        resample.apart[(triton.cdiv(m, cut["BM"]),)](g, dx, dother, m, **cut)
     return dx, dother
 
 
