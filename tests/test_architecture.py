@@ -11,7 +11,7 @@ LAYERS = [
     {"version", "metrics", "distributed", "files"},
     {"types", "config", "meeting"},
     {"nn"},
-    {"objective", "models", "data", "plan"},
+    {"objective", "models", "data", "plan", "update"},
     {"train"},
     {"checkpoint"},
     {"predict"},

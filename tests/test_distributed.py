@@ -235,7 +235,7 @@ def state(folder: Path) -> dict[str, Any]:
     return {
         "weights": training.learner.state_dict(),
         "export": training.export(),
-        "slots": list(training.optimizer.state.values()),
+        "slots": training.update.slots,
         "step": training.step,
     }
 

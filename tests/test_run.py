@@ -56,7 +56,7 @@ def same(one: Path, two: Path) -> bool:
 
 
 def _slots(training: Training) -> list[torch.Tensor]:
-    return [value for slots in training.optimizer.state.values() for value in slots.values()]
+    return list(training.update.slots.values())
 
 
 class Killed(BaseException):

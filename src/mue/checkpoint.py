@@ -231,13 +231,7 @@ def _state(training: Training) -> dict[str, Tensor]:
     """Every tensor that training changes, by name. The tensors are the training's own."""
     state = {f"learner.{k}": v.detach() for k, v in training.learner.state_dict().items()}
     state |= {f"average.{k}": v for k, v in training.export().items()}
-    for i, weight in enumerate(training.optimizer.param_groups[0]["params"]):
-        slots = training.optimizer.state[weight]
-        if not slots:  # before the first step
-            slots["step"] = torch.zeros((), dtype=torch.float32, device=weight.device)
-            slots["exp_avg"] = torch.zeros_like(weight)
-            slots["exp_avg_sq"] = torch.zeros_like(weight)
-        state |= {f"optimizer.{i}.{k}": v for k, v in slots.items()}
+    state |= {f"optimizer.0.{k}": v for k, v in training.update.slots.items()}
     state["step"] = torch.tensor(training.step)
     state["random.cpu"] = torch.get_rng_state()
     if training.device.type == "cuda":

@@ -174,7 +174,7 @@ def draw_comparison(rivals: Sequence[Rival], title: str) -> Figure:
             lows = [value.low for value in found.values()]
             if min(lows) > 0 and max(v.high for v in found.values()) > 20 * min(lows):
                 ax.set_xscale("log")
-                _plain_numbers(ax.xaxis)
+                plain_numbers(ax.xaxis)
             else:
                 ax.locator_params(axis="x", nbins=4)
             ax.set_title(metric, fontsize=9)
@@ -261,8 +261,8 @@ def draw_sample_curve(curves: dict[str, list[Point]], title: str) -> Figure:
                     ax.plot(at, tv, "o-", color=colour, markersize=3, linewidth=1, label=name)
         for ax, label in ((left, "answers to an input"), (right, "milliseconds for an input")):
             ax.set(xscale="log", yscale="log", xlabel=label)
-            _plain_numbers(ax.xaxis)
-            _plain_numbers(ax.yaxis)
+            plain_numbers(ax.xaxis)
+            plain_numbers(ax.yaxis)
             ax.grid(color=_GRID, linewidth=0.6)
             ax.set_axisbelow(True)
             ax.spines[["top", "right"]].set_visible(False)
@@ -294,13 +294,15 @@ def draw_history(records: Sequence[Record], title: str) -> Figure:
             if (values > 0).any():
                 top.plot(step, np.where(values > 0, values, np.nan), color=colour, lw=1, label=name)
         top.set_yscale("log")
-        _plain_numbers(top.yaxis)
+        plain_numbers(top.yaxis)
         top.set_ylabel("loss")
-        top.legend(frameon=False, fontsize=8)
+        above = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2}
+        top.legend(frameon=False, fontsize=8, ncols=len(terms), **above)
         if coded:
             panels[1].plot(step, [r.codes for r in records], color=_INK, lw=1)
             panels[1].set_ylabel("codes in use\n(in a batch)")
             panels[1].set_ylim(bottom=0)
+            panels[1].yaxis.get_major_locator().set_params(integer=True)
         panels[-1].set_xlabel("step")
         for ax in panels:
             ax.grid(color=_GRID, linewidth=0.6)
@@ -316,7 +318,7 @@ class _Plain(LogFormatter):
         return f"{x:g}" if super().__call__(x, pos) else ""
 
 
-def _plain_numbers(axis: Axis) -> None:
+def plain_numbers(axis: Axis) -> None:
     """Write 0.01 and 1000 on a logarithmic axis, and little between them."""
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(_Plain(minor_thresholds=(1.2, 0.5)))

@@ -10,7 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -27,12 +27,12 @@ from mue.models.learner import VqLearner
 from mue.models.posterior import Posterior
 from mue.nn.blocks import ResidualBlock, compute_, share_
 from mue.nn.codebook import Codebook
-from mue.nn.flat import Flat
 from mue.nn.streams import FIRST, Errands, beside
 from mue.nn.unet import UNetDecoder, UNetEncoder
 from mue.objective import Weights, objective
 from mue.plan import plan
 from mue.types import ExactTrace, Pair, Terms, Trace, VqTrace
+from mue.update import Update
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -84,7 +84,7 @@ class Record:
 
 
 class Training:
-    """All that changes while training: networks, optimizer, averaged weights, steps taken."""
+    """All that changes while training: networks, how they are updated, averages, steps taken."""
 
     def __init__(self, config: Config, device: torch.device) -> None:
         self.config = config
@@ -103,33 +103,25 @@ class Training:
         own = {id(p) for p in self.network.parameters()}
         learned = [p for p in self.learner.parameters() if p.requires_grad]
         learned.sort(key=lambda p: id(p) not in own)  # those of the network come first
-        self._flat = Flat(learned)
-        self._weights = nn.Parameter(self._flat.whole)
-        self._gradient = self._weights.grad = torch.zeros_like(self._weights)
-        self._grads = self._flat.views(self._gradient)
-        self.optimizer = torch.optim.AdamW(
-            [self._weights],
-            lr=torch.tensor(config.train.lr, device=device),
-            weight_decay=config.train.weight_decay,
+        self.update = Update(
+            learned,
+            config.train,
+            averaged=sum(id(p) in own for p in learned),
             fused=not self._fuses,
-            capturable=device.type == "cuda",
+            rounds=self.kernels,
         )
-        self._move: Callable[[Tensor], None] = self._move_
-        self._rounded = self._flat.whole.bfloat16() if self.kernels else None
         alone = distributed.world() == 1  # others wait for what autograd has
         self._errands = Errands() if self.kernels and alone else None
-        if self._rounded is not None:
-            rounded, grads = (
+        if self.kernels:
+            rounded, places = (
                 dict(zip(map(id, learned), views, strict=True))
-                for views in (self._flat.views(self._rounded), self._grads)
+                for views in (self.update.rounded, self.update.places)
             )
-            share_(self.learner, rounded, grads, self._errands)
+            share_(self.learner, rounded, places, self._errands)
         if self._errands is not None:  # what autograd finds goes to its place at once
-            for p, mine in zip(learned, self._grads, strict=True):
-                p.grad = mine
-        self._own = self._flat.whole[: self._flat.before(sum(id(p) in own for p in learned))]
-        self._mean = self._own.clone()
-        means = iter(self._flat.views(self._mean))
+            for p, place in zip(learned, self.update.places, strict=True):
+                p.grad = place
+        means = iter(self.update.means)
         self.average = [
             next(means) if p.requires_grad else p.detach().clone()
             for p in self.network.parameters()
@@ -140,16 +132,6 @@ class Training:
         """θ as it is being trained."""
         return self.learner.network
 
-    def round_(self) -> None:
-        """Round the weights for all kernels of a step at once."""
-        if self._rounded is not None:
-            self._rounded.copy_(self._flat.whole)
-
-    def begin_(self) -> None:
-        """Make ready for a step: weights rounded, no gradients."""
-        self.round_()
-        self._gradient.zero_()
-
     @property
     def _fuses(self) -> bool:
         """Whether a compiler makes one pass of the update; on a GPU it does better than torch."""
@@ -158,8 +140,9 @@ class Training:
     def compile_(self) -> None:
         """Let the compiler do it, from the next update on."""
         if self._fuses:
-            fused = torch.compile(self._move_, dynamic=False)
-            self._move = _while_it_works(self.config, fused, self._move_)
+            plain = self.update.sweep_
+            fused = torch.compile(plain, dynamic=False)
+            self.update.sweep = _while_it_works(self.config, fused, plain)
 
     @torch.no_grad()
     def update_(self, decay: Tensor) -> None:
@@ -167,30 +150,11 @@ class Training:
         if self._errands is not None:
             self._errands.wait()
         else:
-            self._collect_()
-        self._move(decay)
+            self.update.collect_()
+        self.update.sweep(decay)
         for mean, p in zip(self.average, self.network.parameters(), strict=True):
             if not p.requires_grad:
                 mean.lerp_(p, 1 - decay)
-
-    def _collect_(self) -> None:
-        """Take the gradients from where autograd has put them."""
-        known = [(mine, p) for mine, p in zip(self._grads, self._flat.weights, strict=True)]
-        known = [(mine, p) for mine, p in known if p.grad is not None]
-        torch._foreach_copy_(  # pyright: ignore[reportPrivateImportUsage]
-            [mine for mine, _ in known], [cast("Tensor", p.grad) for _, p in known]
-        )
-        for _, p in known:
-            p.grad = None
-
-    def _move_(self, decay: Tensor) -> None:
-        """All that an update does to all weights at once."""
-        if most := self.config.train.clip:
-            norm = torch.linalg.vector_norm(self._gradient)
-            self._gradient.mul_((most / (norm + 1e-6)).clamp(max=1.0))
-        step = type(self.optimizer).step
-        getattr(step, "__wrapped__", step)(self.optimizer)  # no profiler's mark, for the compiler
-        self._mean.lerp_(self._own, 1 - decay)
 
     @torch.no_grad()
     def start_average_(self) -> None:
@@ -278,6 +242,7 @@ def fit(training: Training, source: Source) -> Iterator[Step]:
     """
     config, device, learner = training.config, training.device, training.learner
     batch_share(config)
+    training.update.round_()  # they may have been loaded
     if training.step == 0:
         start_(training, source)
     dials = _Dials(training)
@@ -305,7 +270,7 @@ class _Dials:
     def __init__(self, training: Training) -> None:
         self._config = training.config
         self.first = torch.zeros((), dtype=torch.long, device=training.device)
-        self.lr = [group["lr"] for group in training.optimizer.param_groups]
+        self.lr = training.update.lr
         self.prior, self.temperature, self.decay = (
             torch.zeros((), device=training.device) for _ in range(3)
         )
@@ -314,8 +279,7 @@ class _Dials:
         """Set them for the step after `step` steps; gives the weights of the terms."""
         config = self._config
         self.first.fill_(first_item(config, step))
-        for lr in self.lr:
-            lr.fill_(learning_rate(config, step))
+        self.lr.fill_(learning_rate(config, step))
         weights = weights_at(config, step)
         self.prior.fill_(weights.prior)
         self.temperature.fill_(weights.temperature)
@@ -439,14 +403,13 @@ class _Take:
         training, parts = self.training, self.training.config.compute.accumulate
         traces: list[Trace] = []
         sums: list[Terms] = []
-        training.begin_()
         self._feed.start_()
 
         def loss(part: int) -> Tensor:
             pair = self._feed(part)
             trace, terms, total = self._forward(pair.x, pair.y, weights)
             traces.append(_detached(trace))
-            sums.append(terms.detached())
+            sums.append(terms)
             return total if parts == 1 else total / parts
 
         for part in range(parts - 1):
@@ -561,7 +524,6 @@ def start_(training: Training, source: Source) -> None:
         pair = source.pair(torch.arange(max(256, config.train.batch), device=training.device))
         rows = torch.arange(book.size, device=training.device)
         fresh = normal(config.train.seed, rows, book.width, stream=_START)
-        training.round_()
         with torch.autocast(training.device.type, torch.bfloat16, enabled=training.plan.bfloat16):
             learner.start_(pair.x, pair.y, fresh)
         training.start_average_()
@@ -608,8 +570,9 @@ class _Plain:
 
 
 def _scored(trace: Trace, y: Tensor, weights: Weights, o: ObjectiveConfig) -> tuple[Terms, Tensor]:
+    """The terms, of which only the sum has a gradient."""
     terms = objective(trace, y, weights, o.likelihood, o.deviation)
-    return terms, terms.total
+    return terms.detached(), terms.total
 
 
 def _compiled(call: _Plain, training: Training) -> Forward:

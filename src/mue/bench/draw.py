@@ -9,7 +9,9 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogFormatter, NullFormatter
+from matplotlib.ticker import NullFormatter
+
+from mue.figures import plain_numbers
 
 _INK, _SOFT, _GRID = "#1b1b1f", "#8a8a94", "#e6e6ea"
 _COLOURS = ("#2f6fb0", "#c8452d", "#3f8f5b", "#8a5aa8")
@@ -91,20 +93,11 @@ def draw_curves(
     return figure
 
 
-class _Plain(LogFormatter):
-    """Writes 0.6 where others write 6e-01."""
-
-    def __call__(self, x: float, pos: int | None = None) -> str:
-        """The label of a tick, or none."""
-        return f"{x:g}" if super().__call__(x, pos) else ""
-
-
 def _logarithmic(ax: Axes, ticks: Sequence[int]) -> None:
     ax.set(xscale="log", yscale="log")
     ax.set_xticks(ticks, [str(n) for n in ticks])
     ax.xaxis.set_minor_formatter(NullFormatter())
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    ax.yaxis.set_minor_formatter(_Plain(minor_thresholds=(1.2, 0.5)))
+    plain_numbers(ax.yaxis)
     ax.grid(color=_GRID, linewidth=0.6)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)

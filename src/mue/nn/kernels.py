@@ -106,7 +106,8 @@ def grad_tiles(m: int, h: int, w: int, c: int, n: int, rows: int) -> Tiles:
         warps, most, stages = 4, 132 * 8, 2
     else:
         warps, most, stages = 4, 132 * 4, 3
-    parts = max(1, min(triton.cdiv(m, bm * _LONG), most // (warps * each)))
+    long = _LONG if rows == 3 else _LONG // 4  # those of a 1x1 do little with what they load
+    parts = max(1, min(triton.cdiv(m, bm * long), most // (warps * each)))
     tiles = {"BM": bm, "BN": bn, "BC": bc, "parts": parts, "num_warps": warps}
     return tiles | {"num_stages": stages, "CACHE": ".ca"}
 
