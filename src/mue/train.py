@@ -103,15 +103,16 @@ class Training:
         own = {id(p) for p in self.network.parameters()}
         learned = [p for p in self.learner.parameters() if p.requires_grad]
         learned.sort(key=lambda p: id(p) not in own)  # those of the network come first
+        alone = distributed.world() == 1  # others wait for what autograd has
+        self._errands = Errands() if self.kernels and alone else None
         self.update = Update(
             learned,
             config.train,
             averaged=sum(id(p) in own for p in learned),
             fused=not self._fuses,
             rounds=self.kernels,
+            gathers=self._errands is not None,
         )
-        alone = distributed.world() == 1  # others wait for what autograd has
-        self._errands = Errands() if self.kernels and alone else None
         if self.kernels:
             rounded, places = (
                 dict(zip(map(id, learned), views, strict=True))

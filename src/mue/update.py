@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import cast
 
 import torch
 from jaxtyping import Float
@@ -19,7 +18,8 @@ _BETA_1, _BETA_2, _EPS = 0.9, 0.999, 1e-8  # PyTorch's, and so the paper's
 class Update:
     """Clipping, AdamW, averaging and rounding, one pass over everything where a compiler fuses it.
 
-    Between two updates gradients gather in their places, which are zero after each.
+    Gradients are collected from autograd before an update, or, where `gathers` says so, they have
+    been added to their places, which are zero after each update.
 
     Attributes:
         lr: The learning rate, a tensor: a recorded step reads it in its replay.
@@ -37,9 +37,10 @@ class Update:
         *,
         averaged: int,
         fused: bool,
-        rounds: bool,
+        rounds: bool = False,
+        gathers: bool = False,
     ) -> None:
-        self._config, self._fused = config, fused
+        self._config, self._fused, self._gathers = config, fused, gathers
         self._flat = Flat(weights)
         self._whole = self._flat.whole
         self._gradient = torch.zeros_like(self._whole)
@@ -59,13 +60,16 @@ class Update:
 
     def collect_(self) -> None:
         """Take the gradients from where autograd has put them."""
-        known = [(place, p) for place, p in zip(self.places, self._flat.weights, strict=True)]
-        known = [(place, p) for place, p in known if p.grad is not None]
-        torch._foreach_copy_(  # pyright: ignore[reportPrivateImportUsage]
-            [place for place, _ in known], [cast("Tensor", p.grad) for _, p in known]
-        )
-        for _, p in known:
-            p.grad = None
+        places: list[Tensor] = []
+        found: list[Tensor] = []
+        for place, p in zip(self.places, self._flat.weights, strict=True):
+            if p.grad is None:  # what the loss does not depend on
+                place.zero_()
+            else:
+                places.append(place)
+                found.append(p.grad)
+                p.grad = None
+        torch._foreach_copy_(places, found)  # pyright: ignore[reportPrivateImportUsage]
 
     def round_(self) -> None:
         """Round the weights; an update does it too."""
@@ -98,4 +102,5 @@ class Update:
         )
         self._mean.lerp_(self._own, 1 - decay)
         self.round_()
-        gradient.zero_()
+        if self._gathers:
+            gradient.zero_()
