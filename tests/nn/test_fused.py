@@ -12,8 +12,8 @@ pytest.importorskip("triton", reason="the kernels need Triton")
 
 from mue.bench.count import Limits
 from mue.bench.profile import read, record
-from mue.nn.blocks import ResidualBlock, Rise, compute_, share_
-from mue.nn.fused import Work, residual, rise
+from mue.nn.blocks import ResidualBlock, Rise, Shared, compute_, share_
+from mue.nn.fused import residual, rise
 from mue.nn.streams import Errands
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -34,9 +34,12 @@ def whole(block: ResidualBlock) -> ResidualBlock:
     return block.to(device=DEVICE, memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
 
 
-def work(block: ResidualBlock, *, halves: bool = False) -> Work:
-    """What the block has to do, with autograd for its gradients."""
-    return Work([c.weight.detach().to(DTYPE) for c in block.convolutions()], block.linear, halves)
+def by_kernels(
+    block: ResidualBlock, x: torch.Tensor, *, halves: bool = False
+) -> tuple[torch.Tensor, ...]:
+    """What the kernels make of it, with autograd for its gradients."""
+    kept = Shared([c.weight.detach().to(DTYPE) for c in block.convolutions()])
+    return residual(kept, x.to(DTYPE), *weights(block), linear=block.linear, halves=halves)
 
 
 def weights(block: ResidualBlock) -> list[torch.Tensor]:
@@ -57,7 +60,7 @@ def compare(block: ResidualBlock, *size: int) -> None:
     plain = block(x)
     g = small(*plain.shape)
     wanted = torch.autograd.grad(plain, [x, *block.parameters()], g)
-    (fused,) = residual(work(block), x.to(DTYPE), *weights(block))
+    (fused,) = by_kernels(block, x)
     assert torch.equal(fused.float(), plain)
     dx, *found = torch.autograd.grad(fused, [x, *block.parameters()], g.to(fused.dtype))
     assert torch.equal(dx, wanted[0])
@@ -135,7 +138,7 @@ def test_a_falling_block_gives_its_output_and_half_of_it_with_all_gradients(size
     block = whole(ResidualBlock(5, 20))
     x = small(2, 5, *size).requires_grad_()
     plain = block.fall(x)
-    fused = residual(work(block, halves=True), x.to(DTYPE), *weights(block))
+    fused = by_kernels(block, x, halves=True)
     for a, b in zip(fused, plain, strict=True):
         assert torch.equal(a.float(), b)
     gs = [4 * small(*p.shape) for p in plain]
@@ -149,7 +152,7 @@ def test_a_falling_block_gives_its_output_and_half_of_it_with_all_gradients(size
 
 def test_the_gradient_of_an_input_is_left_out_where_nobody_asks_for_it():
     block = whole(ResidualBlock(16, 16))
-    (fused,) = residual(work(block), small(1, 16, 4, 4).to(DTYPE), *weights(block))
+    (fused,) = by_kernels(block, small(1, 16, 4, 4))
     fused.sum().backward()
     assert all(p.grad is not None for p in block.parameters())
 
@@ -165,10 +168,8 @@ def test_gradients_are_added_in_their_places_by_errands(c_in):
     errands = Errands()
     share_(block, rounded, kept, errands)
     for _ in range(2):
-        shared = block.shared
-        assert shared is not None
-        added = Work(shared.rounded, False, False, shared.places, shared.errands)
-        (fused,) = residual(added, x.to(DTYPE), *weights(block))
+        assert block.shared is not None
+        (fused,) = residual(block.shared, x.to(DTYPE), *weights(block))
         fused.sum().backward()
     errands.wait()
     assert all(p.grad is None for p in block.parameters())
@@ -188,7 +189,7 @@ def test_a_profiler_sees_what_they_read_and_write(tmp_path):
     block, x = whole(ResidualBlock(5, 8)), small(1, 5, 4, 4).to(DTYPE)
 
     def job() -> None:
-        residual(work(block, halves=True), x, *weights(block))[0].sum().backward()
+        by_kernels(block, x, halves=True)[0].sum().backward()
 
     record(job, DEVICE, tmp_path / "trace.json", 1, warmup=1)
     found = read(tmp_path / "trace.json", Limits(1e12, 1e12), 1).operators

@@ -149,12 +149,11 @@ class ResidualBlock(nn.Module):
         return h if self.linear else h.relu_()
 
     def _fused(self, x: Tensor, *, halves: bool) -> tuple[Tensor, ...]:
-        from mue.nn.fused import Work, residual  # Triton is not everywhere
+        from mue.nn.fused import residual  # Triton is not everywhere
 
         weights = [p for conv in self.convolutions() for p in conv.parameters()]
-        shared = self.shared or Shared([conv.weight.bfloat16() for conv in self.convolutions()])
-        work = Work(shared.rounded, self.linear, halves, shared.places, shared.errands)
-        return residual(work, ready(x), *weights)
+        kept = self.shared or Shared([conv.weight.bfloat16() for conv in self.convolutions()])
+        return residual(kept, ready(x), *weights, linear=self.linear, halves=halves)
 
     def convolutions(self) -> list[nn.Conv2d]:
         """Its convolutions in order, that of the shortcut last."""

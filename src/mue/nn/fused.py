@@ -11,14 +11,13 @@ for the input and two for each weight.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from mue.nn.blocks import Shared
 from mue.nn.kernels import (
     convolution,
     doubled_apart,
@@ -27,7 +26,6 @@ from mue.nn.kernels import (
     halved,
     rejoined,
 )
-from mue.nn.streams import Errands
 
 
 def _nhwc(x: Tensor) -> Tensor:
@@ -42,32 +40,13 @@ def _maybe_nhwc(x: Tensor | None) -> Tensor | None:
     return None if x is None else _nhwc(x)
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What a residual block is to do.
-
-    Attributes:
-        rounded: The weights of its three convolutions, and of its shortcut if that is one too, in
-            the precision of its input.
-        linear: Whether it has no ReLU at its end; the output is float32 then.
-        halves: Whether its output is wanted in half the height and width too.
-        places: Where the gradient of each weight is added, o ky kx i in memory, and that of its
-            bias; none where autograd is to have them.
-        errands: Who adds them.
-    """
-
-    rounded: Sequence[Tensor]
-    linear: bool
-    halves: bool = False
-    places: Sequence[tuple[Tensor, Tensor]] = ()
-    errands: Errands | None = None
-
-
 class _Residual(Function):
     @staticmethod
-    def forward(ctx: Any, work: Work, x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
+    def forward(
+        ctx: Any, kept: Shared, linear: bool, halves: bool, x: Tensor, *weights: Tensor
+    ) -> tuple[Tensor, ...]:
         x = _nhwc(x)
-        r1, r2, r3, *own = (_nhwc(w) for w in work.rounded)
+        r1, r2, r3, *own = (_nhwc(w) for w in kept.rounded)
         b1, b2, b3, *bs = weights[1::2]
         one = convolution(x, r1, bias=b1, relu=True)
         two = convolution(one, r2, bias=b2, relu=True)
@@ -78,57 +57,60 @@ class _Residual(Function):
             second=x,
             w2=own[0] if own else None,
             bias2=bs[0] if own else None,
-            relu=not work.linear,
-            dtype=torch.float32 if work.linear else None,
+            relu=not linear,
+            dtype=torch.float32 if linear else None,
         )
-        ctx.work = work
+        ctx.kept = kept
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(x, one, two, *([] if work.linear else [out]))
-        return (_nchw(out), _nchw(halved(out))) if work.halves else (_nchw(out),)
+        ctx.save_for_backward(x, one, two, *([] if linear else [out]))
+        return (_nchw(out), _nchw(halved(out))) if halves else (_nchw(out),)
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor | None) -> tuple[Any, ...]:
-        work: Work = ctx.work
-        g, half = grad_outputs if work.halves else (*grad_outputs, None)
+        kept: Shared = ctx.kept
+        g, half, *_ = *grad_outputs, None
         x, one, two, *out = ctx.saved_tensors
-        r1, r2, r3, *own = (_nhwc(w) for w in work.rounded)
+        r1, r2, r3, *own = (_nhwc(w) for w in kept.rounded)
         if out:
             g = rejoined(out[0], _maybe_nhwc(g), _maybe_nhwc(half))
         else:
             g = _nhwc(cast("Tensor", g).to(x.dtype))
-        of_3 = _of_weight(work, 2, two, g)
+        of_3 = _of_weight(kept, 2, two, g)
         d2 = convolution(g, r3, turned=True, mask=two)
-        of_2 = _of_weight(work, 1, one, d2)
+        of_2 = _of_weight(kept, 1, one, d2)
         d1 = convolution(d2, r2, turned=True, mask=one)
-        of_1 = _of_weight(work, 0, x, d1)
-        of_s = _of_weight(work, 3, x, g, rows=1) if own else ()
+        of_1 = _of_weight(kept, 0, x, d1)
+        of_s = _of_weight(kept, 3, x, g, rows=1) if own else ()
         dx = None
-        if ctx.needs_input_grad[1]:
+        if ctx.needs_input_grad[3]:
             w2 = own[0] if own else None
             dx = _nchw(convolution(d1, r1, turned=True, second=g, w2=w2))
-        return None, dx, *of_1, *of_2, *of_3, *of_s
+        return None, None, None, dx, *of_1, *of_2, *of_3, *of_s
 
 
 def _of_weight(
-    work: Work, i: int, x: Tensor, g: Tensor, *, rows: int = 3
+    kept: Shared, i: int, x: Tensor, g: Tensor, *, rows: int = 3
 ) -> tuple[Tensor | None, Tensor | None]:
     """The gradients of weight i and of its bias, or nothing where they go to their places."""
-    if work.errands is None:
+    if kept.errands is None:
         weight, bias = gradients(x, g, rows=rows)
         return _nchw(weight), bias
-    place = work.places[i]
-    with work.errands.errand(place[0], x, g):
+    place = kept.places[i]
+    with kept.errands.errand(place[0], x, g):
         gradients(x, g, rows=rows, into=place)
     return None, None
 
 
-def residual(work: Work, x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
-    """A residual block: its output and, where asked for, the output halved.
+def residual(
+    kept: Shared, x: Tensor, *weights: Tensor, linear: bool = False, halves: bool = False
+) -> tuple[Tensor, ...]:
+    """A residual block: its output and, with `halves`, the output halved.
 
-    Each weight is followed by its bias. The weights are there for autograd; those that are
-    multiplied with are in `work`.
+    `linear` leaves out the ReLU at its end; the output is float32 then. Each weight is followed by
+    its bias. The weights are there for autograd: those that are multiplied with are kept, in the
+    precision of x.
     """
-    return _Residual.apply(work, x, *weights)
+    return _Residual.apply(kept, linear, halves, x, *weights)
 
 
 class _Rise(Function):
