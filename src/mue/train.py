@@ -38,6 +38,11 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 _START = 100  # a stream of random numbers far from those of the data
+_KNOWN = (
+    "The .grad attribute of a Tensor that is not",  # where a compiler looks at features
+    "TensorFloat32 tensor cores",  # distances to codes are to be float32
+)
+"""Beginnings of warnings that a compiler gives for what is meant so."""
 
 
 class NonFiniteError(ArithmeticError):
@@ -611,8 +616,9 @@ def _while_it_works(
         nonlocal failed
         if not failed:
             try:
-                with warnings.catch_warnings():  # the compiler looks where there is nothing to see
-                    warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not")
+                with warnings.catch_warnings():
+                    for known in _KNOWN:
+                        warnings.filterwarnings("ignore", known)
                     return compiled(*args, **kwargs)
             except torch.OutOfMemoryError:
                 raise
