@@ -82,7 +82,7 @@ def jobs(shape: str) -> dict[str, tuple[Callable[[], object], Callable[[], torch
     weight = torch.randn(n, 3, 3, c, device="cuda", dtype=torch.bfloat16)
     bias = torch.randn(n, device="cuda")
     x_, g_ = x.permute(0, 3, 1, 2), g.permute(0, 3, 1, 2)
-    weight_ = weight.permute(0, 3, 1, 2).bfloat16().contiguous(memory_format=torch.channels_last)
+    weight_ = weight.permute(0, 3, 1, 2)
     bias_ = bias.bfloat16()
 
     def back(which: list[bool]) -> tuple[torch.Tensor, ...]:
@@ -120,15 +120,15 @@ def ways(shape: str, kind: str) -> list[Tiles]:
     found = [own]
     if "SY" in own:
         many = "parts" if grad else "PROGRAMS"
-        for tile, bm, stages, cache, count in itertools.product(
-            ((1, 2), (2, 2)), (64, 128), (1, 2, 3), (".ca", ".cg"), (132, 264, 528)
+        for tile, bm, stages, count in itertools.product(
+            ((1, 2), (2, 2)), (64, 128), (1, 2, 3), (132, 264, 528)
         ):
             if window := kernels.window(h, w, c, n, *tile):
-                cut = {"BM": bm, "num_warps": bm // 16, "num_stages": stages, "CACHE": cache}
+                cut = {"BM": bm, "num_warps": bm // 16, "num_stages": stages}
                 found.append(own | window | cut | {many: count})
         return found
-    for bm, warps, stages, cache in itertools.product((64, 128), (4, 8), (1, 3, 4), (".ca", ".cg")):
-        cut = {"BM": bm, "num_warps": warps, "num_stages": stages, "CACHE": cache}
+    for bm, warps, stages in itertools.product((64, 128), (4, 8), (1, 3, 4)):
+        cut = {"BM": bm, "num_warps": warps, "num_stages": stages}
         if grad:
             parts = (own["parts"], 2 * own["parts"], max(1, own["parts"] // 2))
             found += [own | cut | {"parts": p} for p in parts]

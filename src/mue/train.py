@@ -27,7 +27,7 @@ from mue.models.learner import VqLearner
 from mue.models.posterior import Posterior
 from mue.nn.blocks import ResidualBlock, compute_, share_
 from mue.nn.codebook import Codebook
-from mue.nn.streams import FIRST, Errands, beside
+from mue.nn.streams import Errands, beside
 from mue.nn.unet import UNetDecoder, UNetEncoder
 from mue.objective import Weights, objective
 from mue.plan import plan
@@ -103,7 +103,7 @@ class Training:
         self.kernels = self.plan.kernels and _kernels_work(config, device)
         compute_(self.learner, kernels=self.kernels, recompute=config.compute.recompute)
         if isinstance(self.learner, VqLearner) and self.kernels and self.plan.graph:
-            self.learner.aside = torch.cuda.Stream(device, priority=FIRST)
+            self.learner.aside = torch.cuda.Stream(device)
         self.step = 0
         own = {id(p) for p in self.network.parameters()}
         learned = [p for p in self.learner.parameters() if p.requires_grad]
@@ -151,7 +151,7 @@ class Training:
             self.update.sweep = _while_it_works(self.config, fused, plain)
 
     @torch.no_grad()
-    def update_(self, decay: Tensor) -> None:
+    def follow_(self, decay: Tensor) -> None:
         """Let the weights follow their gradients, which are used up, and their averages them."""
         if self._errands is not None:
             self._errands.wait()
@@ -423,7 +423,7 @@ class _Take:
                 loss(part).backward()
         taken = self._finish(loss(parts - 1), traces, sums)
         self._feed.finish_()
-        training.update_(self._dials.decay)
+        training.follow_(self._dials.decay)
         return taken
 
     def _finish(self, loss: Tensor, traces: Sequence[Trace], sums: Sequence[Terms]) -> _Taken:
@@ -450,7 +450,7 @@ class _Recorded:
     def __init__(self, take: _Take, warm: int = 3) -> None:
         self._take = take
         self._warm = warm
-        self._stream = torch.cuda.Stream(take.training.device, priority=FIRST)
+        self._stream = torch.cuda.Stream(take.training.device)
         self._kind: bool | None = None
         self._left = warm
         self._graph: torch.cuda.CUDAGraph | None = None

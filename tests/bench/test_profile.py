@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from mue.bench.count import Limits
-from mue.bench.profile import operators, read, record, short
+from mue.bench.profile import operators, read, record, spoken
 
 LIMITS = Limits(bandwidth=1e9, peak=1e9)
 
@@ -75,7 +75,7 @@ def test_on_an_accelerator_an_operator_takes_the_time_of_its_kernels(tmp_path):
     ],
 )
 def test_a_kernel_is_called_by_its_name_without_types(name, said):
-    assert short(name) == said
+    assert spoken(name) == said
 
 
 @pytest.mark.parametrize(

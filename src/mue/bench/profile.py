@@ -96,12 +96,12 @@ def read(path: Path, limits: Limits, steps: int, width: int = 4) -> Profile:
         spent[kernel["args"].get("External id", -1)] += kernel["dur"]
     timed = [(c, spent[i]) for c in calls if (i := c["args"].get("External id", -2)) in spent]
     named: list[tuple[dict[str, Any], float]] = [
-        ({"name": short(k["name"]), "args": {}}, float(k["dur"])) for k in kernels
+        ({"name": spoken(k["name"]), "args": {}}, float(k["dur"])) for k in kernels
     ]
     return Profile(_costs(timed, limits, steps, width), _costs(named, limits, steps, width))
 
 
-def short(name: str) -> str:
+def spoken(name: str) -> str:
     """The name of a kernel as one would say it: without types and namespaces.
 
     A kernel for any function of numbers is told by that function.

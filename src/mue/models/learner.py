@@ -43,8 +43,7 @@ class LatentLearner(nn.Module):
     def forward(self, x: Float[Tensor, "b *x"], y: Float[Tensor, "b r *y"]) -> LatentTrace:
         """Encode, draw, decode."""
         b, r = y.shape[:2]
-        seen = torch.cat([x.repeat_interleave(r, dim=0), y.flatten(0, 1)], dim=1)
-        flat = self.posterior(seen)
+        flat = self.posterior(Posterior.beside(x, y))
         posterior = Gaussian(flat.mean.unflatten(0, (b, r)), flat.log_std.unflatten(0, (b, r)))
         prior = self.network.prior(x)
         z = posterior.at(torch.randn_like(posterior.mean))

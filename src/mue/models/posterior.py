@@ -28,8 +28,7 @@ class Posterior(nn.Module):
         pooled = self.encoder(self.beside(x, y)).pooled
         return self.project(pooled).unflatten(0, y.shape[:2])
 
-    def beside(
-        self, x: Float[Tensor, "b *x"], y: Float[Tensor, "b r *y"]
-    ) -> Float[Tensor, "br *xy"]:
+    @staticmethod
+    def beside(x: Float[Tensor, "b *x"], y: Float[Tensor, "b r *y"]) -> Float[Tensor, "br *xy"]:
         """Each answer with its input, one after the other in their channels."""
         return torch.cat([x.repeat_interleave(y.shape[1], dim=0), y.flatten(0, 1)], dim=1)

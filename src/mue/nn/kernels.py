@@ -9,7 +9,6 @@ precision of what it is multiplied with. Sums are float32.
 
 import math
 from contextlib import AbstractContextManager
-from typing import Any
 
 import torch
 import triton
@@ -18,7 +17,7 @@ from torch._C._profiler import _RecordFunctionFast
 
 from mue.nn import resample, taps, windows
 
-Tiles = dict[str, Any]
+Tiles = dict[str, int]
 
 _LONG = 48  # blocks of pixels in a sum; fewer are faster alone, but leave nothing to work beside
 _MOST_SHARED = 210_000  # bytes, of the 227 KiB that a processor has
@@ -73,11 +72,11 @@ def conv_tiles(m: int, h: int, w: int, c: int, c2: int, n: int, *, masked: bool)
         tiles = seen | {"BK2": max(16, beside), "BM": 64, "num_warps": 4, "num_stages": 3}
         ahead = not masked and (c <= 16 or m >= 1 << 19) and _shared(tiles) <= _MOST_SHARED
         if ahead:
-            return tiles | {"PROGRAMS": 132 if c > 16 else 264, "CACHE": ".ca"}
-        tiles |= {"PROGRAMS": 528 if c < n else 264, "CACHE": ".ca", "num_stages": 1}
+            return tiles | {"PROGRAMS": 132 if c > 16 else 264}
+        tiles |= {"PROGRAMS": 528 if c < n else 264, "num_stages": 1}
         return tiles | ({"BM": 128, "num_warps": 8} if masked and both else {})
     tiles = {"BM": 128, "BN": _block(n, 64 if n % 128 else 128), "BC": _block(c, 64)}
-    tiles |= {"BC2": _block(c2, 64), "num_warps": 8, "num_stages": 3, "CACHE": ".ca"}
+    tiles |= {"BC2": _block(c2, 64), "num_warps": 8, "num_stages": 3}
     if m * n <= 1 << 19:  # the fewer the pixels, the smaller the tiles, and the longer each sum
         side = 32 if m <= 1 << 10 and n <= 128 else 64
         return tiles | {"BM": side, "BN": _block(n, side), "BC": _block(c, 128)}
@@ -88,15 +87,13 @@ def conv_tiles(m: int, h: int, w: int, c: int, c2: int, n: int, *, masked: bool)
 
 def grad_tiles(m: int, h: int, w: int, c: int, n: int, rows: int) -> Tiles:
     """How the gradient of a weight is cut into tiles, and how many parts its sum has."""
-    wide = c * n > 512
-    seen = window(h, w, c, n, *((1, 2) if wide or n > 16 else (2, 2)))
+    seen = window(h, w, c, n, *((1, 2) if n > 16 else (2, 2)))
     if rows == 3 and seen and max(c, n) <= 32 and seen["BE"] <= 128:
         return seen | {
             "BM": 128 if c < 4 else 64,
             "parts": min(triton.cdiv(m, 64 * seen["SY"] * 2), 128 if c > 16 else 256),
             "num_warps": 8 if c > 16 else 4,
             "num_stages": 1 if c < 4 else 3,
-            "CACHE": ".ca",
         }
     bc, bn, bm = _block(c, 64), _block(n, 64), 128
     each = rows * triton.cdiv(c, bc) * triton.cdiv(n, bn)
@@ -108,8 +105,7 @@ def grad_tiles(m: int, h: int, w: int, c: int, n: int, rows: int) -> Tiles:
         warps, most, stages = 4, 132 * 4, 3
     long = _LONG if rows == 3 else _LONG // 4  # those of a 1x1 do little with what they load
     parts = max(1, min(triton.cdiv(m, bm * long), most // (warps * each)))
-    tiles = {"BM": bm, "BN": bn, "BC": bc, "parts": parts, "num_warps": warps}
-    return tiles | {"num_stages": stages, "CACHE": ".ca"}
+    return {"BM": bm, "BN": bn, "BC": bc, "parts": parts, "num_warps": warps, "num_stages": stages}
 
 
 def convolution(

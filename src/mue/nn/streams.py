@@ -8,9 +8,6 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-FIRST = -1
-"""Priority of a stream that others wait for."""
-
 
 @contextmanager
 def beside(stream: torch.cuda.Stream) -> Iterator[None]:

@@ -1,8 +1,7 @@
 """3x3 convolutions and their gradients, in Triton, one tap of the kernel after the other.
 
 Tensors are b h w c in memory. A weight is o ky kx i, as PyTorch keeps one in channels_last, in the
-precision of what it is multiplied with. Sums are float32. CACHE says through which cache pixels are
-loaded: what is loaded ahead passes by that of a processor (".cg") unless told (".ca").
+precision of what it is multiplied with. Sums are float32.
 """
 
 # Triton has no types, and is not installed where there is no GPU.
@@ -40,7 +39,6 @@ def convolve(
     BN: tl.constexpr,
     BC: tl.constexpr,
     BC2: tl.constexpr,
-    CACHE: tl.constexpr,
 ):
     """A 3x3 convolution with what surrounds it: y = [mask >] [relu] (x * w + bias + shortcut(x2)).
 
@@ -63,10 +61,10 @@ def convolve(
         seen = inside & (row + dy >= 0) & (row + dy < H) & (column + dx >= 0) & (column + dx < W)
         at = x + (m + dy * W + dx)[:, None] * C + c[None, :]
         if C % BC == 0:
-            a = tl.load(at, mask=seen[:, None], other=0.0, cache_modifier=CACHE)
+            a = tl.load(at, mask=seen[:, None], other=0.0)
         else:
             ok = seen[:, None] & (c < C)[None, :]
-            a = tl.load(at, mask=ok, other=0.0, cache_modifier=CACHE)
+            a = tl.load(at, mask=ok, other=0.0)
         if TURNED:
             of = w + c[:, None] * (9 * N) + (8 - tap) * N + n[None, :]
         else:
@@ -123,7 +121,6 @@ def weigh(
     BM: tl.constexpr,
     BN: tl.constexpr,
     BC: tl.constexpr,
-    CACHE: tl.constexpr,
 ):
     """Parts of the gradients of weight and bias: of a row of a 3x3 kernel, or of a 1x1 (ROWS 1).
 
@@ -153,13 +150,13 @@ def weigh(
         seen = inside & (row + dy >= 0) & (row + dy < H)
         at = x + (m + dy * W)[:, None] * C + c[None, :]
         ok = seen[:, None] & c_ok[None, :]
-        a = tl.load(at, mask=ok, other=0.0, cache_modifier=CACHE)
+        a = tl.load(at, mask=ok, other=0.0)
         middle = tl.dot(tl.trans(a), gy, middle)
         if ROWS == 3:
-            a = tl.load(at - C, mask=ok & (column > 0)[:, None], other=0.0, cache_modifier=CACHE)
+            a = tl.load(at - C, mask=ok & (column > 0)[:, None], other=0.0)
             left = tl.dot(tl.trans(a), gy, left)
             ok = ok & (column < W - 1)[:, None]
-            a = tl.load(at + C, mask=ok, other=0.0, cache_modifier=CACHE)
+            a = tl.load(at + C, mask=ok, other=0.0)
             right = tl.dot(tl.trans(a), gy, right)
         total += tl.sum(gy.to(tl.float32), axis=0)
     ok = c_ok[:, None] & n_ok[None, :]

@@ -5,8 +5,7 @@ times. A tile of SY by SX pixels sees a window of SY + 2 by SX + 2. A row of it 
 one piece of (SX + 2) C numbers, and is a product of its own: SY + 2 products instead of nine, with
 SY SX N numbers as their result, for weights of which some are zero.
 
-Tensors are b h w c in memory; H is a multiple of SY TY, W of SX TX. CACHE says through which cache
-windows are loaded: what is loaded ahead passes by that of a processor (".cg") unless told (".ca").
+Tensors are b h w c in memory; H is a multiple of SY TY, W of SX TX.
 """
 
 # Triton has no types, and is not installed where there is no GPU.
@@ -57,7 +56,6 @@ def _seen(
     SY: tl.constexpr,
     SX: tl.constexpr,
     BK: tl.constexpr,
-    CACHE: tl.constexpr,
 ):
     """Row r of each window, zero beyond the image."""
     k = tl.arange(0, BK)
@@ -71,7 +69,7 @@ def _seen(
     if BK != (SX + 2) * C:
         ok = ok & (k < (SX + 2) * C)[None, :]
     at = ((first + (r - 1) * W - 1) * C)[:, None] + k[None, :]
-    return tl.load(x + at, mask=ok, other=0.0, cache_modifier=CACHE)
+    return tl.load(x + at, mask=ok, other=0.0)
 
 
 @triton.jit
@@ -132,7 +130,6 @@ def convolve(
     BK: tl.constexpr,
     BK2: tl.constexpr,
     BE: tl.constexpr,
-    CACHE: tl.constexpr,
 ):
     """`taps.convolve`, SY by SX pixels at once; a program goes from tile to tile."""
     w_0 = _weight(w, 0, C, N, SY, SX, TURNED, BK, BE)
@@ -160,11 +157,11 @@ def convolve(
         m = start + tl.arange(0, BM)
         inside = m < tiles
         row, column, first = _place(m, H, W, SY, SX, TY, TX)
-        a_0 = _seen(x, first, row, column, inside, 0, H, W, C, SY, SX, BK, CACHE)
-        a_1 = _seen(x, first, row, column, inside, 1, H, W, C, SY, SX, BK, CACHE)
-        a_2 = _seen(x, first, row, column, inside, 2, H, W, C, SY, SX, BK, CACHE)
+        a_0 = _seen(x, first, row, column, inside, 0, H, W, C, SY, SX, BK)
+        a_1 = _seen(x, first, row, column, inside, 1, H, W, C, SY, SX, BK)
+        a_2 = _seen(x, first, row, column, inside, 2, H, W, C, SY, SX, BK)
         if SY == 2:
-            a_3 = _seen(x, first, row, column, inside, 3, H, W, C, SY, SX, BK, CACHE)
+            a_3 = _seen(x, first, row, column, inside, 3, H, W, C, SY, SX, BK)
         acc = tl.zeros((BM, BE), dtype=tl.float32)
         acc = tl.dot(a_0, w_0, acc)
         acc = tl.dot(a_1, w_1, acc)
@@ -207,7 +204,6 @@ def weigh(
     BM: tl.constexpr,
     BK: tl.constexpr,
     BE: tl.constexpr,
-    CACHE: tl.constexpr,
 ):
     """Parts of the gradients of weight and bias, for each result of a tile apart.
 
@@ -228,11 +224,11 @@ def weigh(
         row, column, first = _place(m, H, W, SY, SX, TY, TX)
         at = (first * N)[:, None] + (e // (SX * N) * (W * N) + e % (SX * N))[None, :]
         gy = tl.load(g + at, mask=inside[:, None] & e_ok[None, :], other=0.0)
-        a_0 = _seen(x, first, row, column, inside, 0, H, W, C, SY, SX, BK, CACHE)
-        a_1 = _seen(x, first, row, column, inside, 1, H, W, C, SY, SX, BK, CACHE)
-        a_2 = _seen(x, first, row, column, inside, 2, H, W, C, SY, SX, BK, CACHE)
+        a_0 = _seen(x, first, row, column, inside, 0, H, W, C, SY, SX, BK)
+        a_1 = _seen(x, first, row, column, inside, 1, H, W, C, SY, SX, BK)
+        a_2 = _seen(x, first, row, column, inside, 2, H, W, C, SY, SX, BK)
         if SY == 2:
-            a_3 = _seen(x, first, row, column, inside, 3, H, W, C, SY, SX, BK, CACHE)
+            a_3 = _seen(x, first, row, column, inside, 3, H, W, C, SY, SX, BK)
         d_0 = tl.dot(tl.trans(a_0), gy, d_0)
         d_1 = tl.dot(tl.trans(a_1), gy, d_1)
         d_2 = tl.dot(tl.trans(a_2), gy, d_2)
