@@ -24,9 +24,9 @@ def test_an_update_is_that_of_adamw(clip, fused):
     theirs = copy.deepcopy(ours)
     config = TrainConfig(steps=3, batch=4, lr=0.01, clip=clip, weight_decay=0.1)
     weights = list(ours.parameters())
-    update = Update(weights, config, averaged=2, fused=fused, rounds=True)
+    update = Update(weights, config, fused=fused, rounds=True)
     adam = torch.optim.AdamW(theirs.parameters(), lr=0.01, weight_decay=0.1)
-    means = [p.detach().clone() for p in theirs[0].parameters()]
+    means = [p.detach().clone() for p in theirs.parameters()]
     for _ in range(3):
         ours(x).square().sum().backward()
         with torch.no_grad():
@@ -37,7 +37,7 @@ def test_an_update_is_that_of_adamw(clip, fused):
         if clip:
             nn.utils.clip_grad_norm_(theirs.parameters(), clip)
         adam.step()
-        for mean, p in zip(means, theirs[0].parameters(), strict=True):
+        for mean, p in zip(means, theirs.parameters(), strict=True):
             mean.lerp_(p.detach(), 0.1)
     torch.testing.assert_close(weights, list(theirs.parameters()))
     torch.testing.assert_close(update.means, means)
@@ -48,7 +48,7 @@ def test_an_update_is_that_of_adamw(clip, fused):
 def test_a_weight_without_a_gradient_moves_by_its_decay_alone():
     used, idle = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
     config = TrainConfig(steps=1, batch=1, lr=0.1, weight_decay=0.5)
-    update = Update([used, idle], config, averaged=0, fused=False, rounds=False)
+    update = Update([used, idle], config, fused=False, rounds=False)
     used.sum().backward()
     with torch.no_grad():
         update.collect_()
@@ -60,7 +60,7 @@ def test_a_weight_without_a_gradient_moves_by_its_decay_alone():
 def test_gradients_that_gather_in_their_places_are_used_up():
     weight = nn.Parameter(torch.ones(2))
     config = TrainConfig(steps=1, batch=1, lr=0.1)
-    update = Update([weight], config, averaged=0, fused=False, gathers=True)
+    update = Update([weight], config, fused=False, gathers=True)
     weight.grad = update.places[0]
     for _ in range(2):
         (3 * weight).sum().backward()

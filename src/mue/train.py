@@ -25,8 +25,9 @@ from mue.data.source import Source
 from mue.models.build import build_learner
 from mue.models.learner import VqLearner
 from mue.models.posterior import Posterior
-from mue.nn.blocks import ResidualBlock, compute_, share_
+from mue.nn.blocks import ResidualBlock, compute_
 from mue.nn.codebook import Codebook
+from mue.nn.shared import share_
 from mue.nn.streams import Errands, beside
 from mue.nn.unet import UNetDecoder, UNetEncoder
 from mue.objective import Weights, objective
@@ -105,15 +106,12 @@ class Training:
         if isinstance(self.learner, VqLearner) and self.kernels and self.plan.graph:
             self.learner.aside = torch.cuda.Stream(device)
         self.step = 0
-        own = {id(p) for p in self.network.parameters()}
         learned = [p for p in self.learner.parameters() if p.requires_grad]
-        learned.sort(key=lambda p: id(p) not in own)  # those of the network come first
         alone = distributed.world() == 1  # others wait for what autograd has
         self._errands = Errands() if self.kernels and alone else None
         self.update = Update(
             learned,
             config.train,
-            averaged=sum(id(p) in own for p in learned),
             fused=not self._fuses,
             rounds=self.kernels,
             gathers=self._errands is not None,
@@ -127,9 +125,9 @@ class Training:
         if self._errands is not None:  # what autograd finds goes to its place at once
             for p, place in zip(learned, self.update.places, strict=True):
                 p.grad = place
-        means = iter(self.update.means)
+        means = dict(zip(map(id, learned), self.update.means, strict=True))
         self.average = [
-            next(means) if p.requires_grad else p.detach().clone()
+            means[id(p)] if p.requires_grad else p.detach().clone()
             for p in self.network.parameters()
         ]
 

@@ -25,7 +25,7 @@ class Update:
         lr: The learning rate, a tensor: a recorded step reads it in its replay.
         slots: What AdamW keeps, by the names that PyTorch gives it.
         places: Where the gradient of each weight goes.
-        means: The averages of the first weights.
+        means: The average of each.
         rounded: All weights in bfloat16, where they are kept so.
         sweep: The update itself; somebody may put a compiled one in its place.
     """
@@ -35,7 +35,6 @@ class Update:
         weights: Sequence[nn.Parameter],
         config: TrainConfig,
         *,
-        averaged: int,
         fused: bool,
         rounds: bool = False,
         gathers: bool = False,
@@ -51,8 +50,7 @@ class Update:
             "exp_avg_sq": torch.zeros_like(self._whole),
         }
         self.places = self._flat.views(self._gradient)
-        self._own = self._whole[: self._flat.before(averaged)]
-        self._mean = self._own.clone()
+        self._mean = self._whole.clone()
         self.means = self._flat.views(self._mean)
         self._narrow = self._whole.bfloat16() if rounds else None
         self.rounded = [] if self._narrow is None else self._flat.views(self._narrow)
@@ -81,7 +79,7 @@ class Update:
         gradient = self._gradient
         if most := self._config.clip:
             norm = torch.linalg.vector_norm(gradient)
-            gradient = gradient.mul_((most / (norm + 1e-6)).clamp(max=1.0))
+            gradient = gradient * (most / (norm + 1e-6)).clamp(max=1.0)
         adamw(
             [self._whole],
             [gradient],
@@ -100,7 +98,7 @@ class Update:
             eps=_EPS,
             maximize=False,
         )
-        self._mean.lerp_(self._own, 1 - decay)
+        self._mean.lerp_(self._whole, 1 - decay)
         self.round_()
         if self._gathers:
-            gradient.zero_()
+            self._gradient.zero_()

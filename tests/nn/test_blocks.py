@@ -80,9 +80,18 @@ def test_a_falling_block_gives_its_output_and_half_of_it():
     torch.testing.assert_close(half, halve(out))
 
 
+def test_a_block_at_the_end_gives_its_output_and_the_mean_of_it():
+    torch.manual_seed(0)
+    block, x = ResidualBlock(3, 8), torch.randn(2, 3, 5, 6)
+    out, mean = block.end(x)
+    torch.testing.assert_close(out, block(x))
+    torch.testing.assert_close(mean, out.mean(dim=(2, 3)))
+
+
 def test_errands_on_a_cpu_are_done_at_once():
     errands, result, needed = Errands(), torch.zeros(2), torch.ones(2)
-    with errands.errand(result, needed):
+    now = errands.moment(result.device)
+    with errands.errand(result, needed, since=now):
         result += needed
     errands.wait()
     assert result.tolist() == [1, 1]

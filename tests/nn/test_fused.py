@@ -12,8 +12,10 @@ pytest.importorskip("triton", reason="the kernels need Triton")
 
 from mue.bench.count import Limits
 from mue.bench.profile import read, record
-from mue.nn.blocks import ResidualBlock, Rise, Shared, compute_, share_
+from mue.nn.affine import Affine
+from mue.nn.blocks import Also, ResidualBlock, Rise, compute_
 from mue.nn.fused import residual, rise
+from mue.nn.shared import Shared, share_
 from mue.nn.streams import Errands
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -35,16 +37,16 @@ def whole(block: ResidualBlock) -> ResidualBlock:
 
 
 def by_kernels(
-    block: ResidualBlock, x: torch.Tensor, *, halves: bool = False
+    block: ResidualBlock, x: torch.Tensor, *, also: Also | None = None
 ) -> tuple[torch.Tensor, ...]:
     """What the kernels make of it, with autograd for its gradients."""
-    kept = Shared([c.weight.detach().to(DTYPE) for c in block.convolutions()])
-    return residual(kept, x.to(DTYPE), *weights(block), linear=block.linear, halves=halves)
+    kept = Shared([(c.weight.detach().to(DTYPE), c.bias) for c in block.layers()])
+    return residual(kept, x.to(DTYPE), *weights(block), linear=block.linear, also=also)
 
 
 def weights(block: ResidualBlock) -> list[torch.Tensor]:
     """Each weight and its bias, as the kernels want them."""
-    return [p for conv in block.convolutions() for p in conv.parameters()]
+    return [p for conv in block.layers() for p in conv.parameters()]
 
 
 def close(found: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> None:
@@ -137,17 +139,46 @@ def test_a_falling_block_gives_its_output_and_half_of_it_with_all_gradients(size
     torch.manual_seed(0)
     block = whole(ResidualBlock(5, 20))
     x = small(2, 5, *size).requires_grad_()
-    plain = block.fall(x)
-    fused = by_kernels(block, x, halves=True)
+    compare_both(block, x, block.fall(x), by_kernels(block, x, also="half"), uses, 4)
+
+
+@pytest.mark.parametrize("uses", [(True, True), (True, False), (False, True)])
+@pytest.mark.parametrize("size", [(4, 2), (1, 4), (1, 1), (8, 8)])
+def test_a_block_at_the_end_gives_its_output_and_the_mean_of_it_with_all_gradients(size, uses):
+    torch.manual_seed(0)
+    block = whole(ResidualBlock(5, 20))
+    x = small(3, 5, *size).requires_grad_()
+    many = size[0] * size[1]
+    compare_both(block, x, block.end(x), by_kernels(block, x, also="mean"), uses, many)
+
+
+def compare_both(
+    block: ResidualBlock,
+    x: torch.Tensor,
+    plain: Sequence[torch.Tensor],
+    fused: Sequence[torch.Tensor],
+    uses: Sequence[bool],
+    scale: int,
+) -> None:
+    """Two outputs and all gradients, where one or both of the outputs are used."""
     for a, b in zip(fused, plain, strict=True):
-        assert torch.equal(a.float(), b)
-    gs = [4 * small(*p.shape) for p in plain]
+        torch.testing.assert_close(a.float(), b, rtol=2**-8, atol=0)
+    gs = [scale * small(*p.shape) for p in plain]
     pairs = [(f, p, g) for f, p, g, used in zip(fused, plain, gs, uses, strict=True) if used]
     f, p, g = zip(*pairs, strict=True)
     wanted = torch.autograd.grad(p, [x, *block.parameters()], g)
     dx, *found = torch.autograd.grad(f, [x, *block.parameters()], [t.to(DTYPE) for t in g])
     assert torch.equal(dx, wanted[0])
     close(found, wanted[1:])
+
+
+def test_a_gradient_may_have_other_channels_between_its_pixels():
+    torch.manual_seed(0)
+    block = whole(ResidualBlock(5, 8))
+    x = small(2, 5, 3, 4).requires_grad_()
+    among = small(2, 3, 4, 12).permute(0, 3, 1, 2)[:, :8]
+    wanted = torch.autograd.grad(block(x), x, among)
+    assert torch.equal(*wanted, *torch.autograd.grad(by_kernels(block, x), x, among.to(DTYPE)))
 
 
 def test_the_gradient_of_an_input_is_left_out_where_nobody_asks_for_it():
@@ -176,6 +207,29 @@ def test_gradients_are_added_in_their_places_by_errands(c_in):
     close([kept[id(p)] for p in block.parameters()], wanted)
 
 
+def test_a_linear_layer_sends_its_gradients_on_errands_too():
+    torch.manual_seed(0)
+    layer = Affine(6, 4).to(DEVICE)
+    with torch.no_grad():
+        layer.weight.copy_(small(4, 6))
+        layer.bias.copy_(small(4))
+    x = small(3, 6).requires_grad_()
+    g = small(3, 4)
+    plain = layer(x)
+    wanted = torch.autograd.grad(plain, [x, *layer.parameters()], g)
+    kept = {id(p): torch.zeros_like(p) for p in layer.parameters()}
+    errands = Errands()
+    share_(layer, {id(p): p.detach().to(DTYPE) for p in layer.parameters()}, kept, errands)
+    found = layer(x)
+    assert torch.equal(found.float(), plain)
+    found.backward(g.to(DTYPE))
+    errands.wait()
+    assert all(p.grad is None for p in layer.parameters())
+    assert x.grad is not None
+    for a, b in zip([x.grad, *kept.values()], wanted, strict=True):
+        assert torch.equal(a, b)
+
+
 @pytest.mark.skipif(DEVICE.type == "cpu", reason="bfloat16 needs a GPU")
 def test_blocks_that_are_told_to_use_them():
     block = whole(ResidualBlock(16, 32))
@@ -189,7 +243,7 @@ def test_a_profiler_sees_what_they_read_and_write(tmp_path):
     block, x = whole(ResidualBlock(5, 8)), small(1, 5, 4, 4).to(DTYPE)
 
     def job() -> None:
-        by_kernels(block, x, halves=True)[0].sum().backward()
+        by_kernels(block, x, also="half")[0].sum().backward()
 
     record(job, DEVICE, tmp_path / "trace.json", 1, warmup=1)
     found = read(tmp_path / "trace.json", Limits(1e12, 1e12), 1).operators

@@ -1,13 +1,12 @@
 """From a configuration to networks: the only place that knows numbers."""
 
-from torch import nn
-
 from mue.config import Config
 from mue.models.heads import Heads, Plain
 from mue.models.learner import ExactLearner, HeadsLearner, LatentLearner, VqLearner
 from mue.models.modal import Modal
 from mue.models.posterior import Posterior
 from mue.models.probunet import GaussianNet, ProbUNet
+from mue.nn.affine import Affine
 from mue.nn.backbone import Decoder, Encoder
 from mue.nn.codebook import Codebook, Usage
 from mue.nn.mlp import MLPDecoder, MLPEncoder
@@ -36,7 +35,7 @@ def build_modal(config: Config) -> Modal:
     m, book = config.model, config.codebook
     return Modal(
         encoder=_encoder(config, m.c_in),
-        prior=nn.Linear(_pooled(config), book.size),
+        prior=Affine(_pooled(config), book.size),
         codebook=Codebook(
             book.size, book.width, learned=config.method == "exact", spread=book.spread
         ),
@@ -56,7 +55,7 @@ def build_learner(config: Config) -> VqLearner | ExactLearner | LatentLearner | 
     m, book = config.model, config.codebook
     posterior = Posterior(
         encoder=_encoder(config, m.c_in + m.c_out),
-        project=nn.Linear(_pooled(config), book.width),
+        project=Affine(_pooled(config), book.width),
         usage=Usage(book.size, decay=book.decay),
     )
     return VqLearner(network, posterior)
@@ -74,7 +73,7 @@ def _encoder(config: Config, c_in: int) -> Encoder:
 
 
 def _gaussian(config: Config, c_in: int) -> GaussianNet:
-    return GaussianNet(_encoder(config, c_in), nn.Linear(_pooled(config), 2 * config.latent.width))
+    return GaussianNet(_encoder(config, c_in), Affine(_pooled(config), 2 * config.latent.width))
 
 
 def _plain(config: Config) -> Plain:

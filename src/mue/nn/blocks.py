@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -12,9 +12,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from mue.nn.streams import Errands
+from mue.nn.shared import Shared
 
 Norm = Literal["none", "group"]
+Also = Literal["half", "mean"]
+"""What is made of a block's output besides."""
 
 
 def normalization(kind: Norm, channels: int) -> nn.Module:
@@ -35,21 +37,6 @@ class Rest:
 
     first: Float[Tensor, "b c h w"]
     shortcut: Float[Tensor, "b c2 h w"]
-
-
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """What a training keeps for a block, in memory that it has for all blocks.
-
-    Attributes:
-        rounded: The weights of its convolutions in bfloat16.
-        places: Where the gradient of each is added, o ky kx i in memory, and that of its bias.
-        errands: Who adds them; without, autograd has the gradients.
-    """
-
-    rounded: Sequence[Tensor]
-    places: Sequence[tuple[Tensor, Tensor]] = ()
-    errands: Errands | None = None
 
 
 def _countable(x: Tensor, channels: int) -> bool:
@@ -105,7 +92,7 @@ class ResidualBlock(nn.Module):
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c2 h w"]:
         """The block's output, of the same height and width."""
         if self.kernels and _countable(x, self.widest):
-            return self._fused(x, halves=False)[0]
+            return self._fused(x)[0]
         if self.recompute and torch.is_grad_enabled():
             return cast("Tensor", checkpoint(self._plain, x, use_reentrant=False))
         return self._plain(x)
@@ -115,10 +102,20 @@ class ResidualBlock(nn.Module):
     ) -> tuple[Float[Tensor, "b c2 h w"], Float[Tensor, "b c2 h2 w2"]]:
         """The block's output, and the same halved: what the next level of an encoder is given."""
         if self.kernels and _countable(x, self.widest):
-            out, half = self._fused(x, halves=True)
+            out, half = self._fused(x, also="half")
             return out, half
         out = self(x)
         return out, halve(out)
+
+    def end(
+        self, x: Float[Tensor, "b c h w"]
+    ) -> tuple[Float[Tensor, "b c2 h w"], Float[Tensor, "b c2"]]:
+        """The block's output, and its mean over the pixels: where an encoder ends."""
+        if self.kernels and _countable(x, self.widest):
+            out, mean = self._fused(x, also="mean")
+            return out, mean
+        out = self(x)
+        return out, out.mean(dim=(2, 3))
 
     def _plain(self, x: Tensor) -> Tensor:
         return self.out(self.body(x) + self.shortcut(x))
@@ -148,14 +145,14 @@ class ResidualBlock(nn.Module):
         h = h.add_(F.conv2d(x, own.weight[:, :c])).add_(rest.shortcut)
         return h if self.linear else h.relu_()
 
-    def _fused(self, x: Tensor, *, halves: bool) -> tuple[Tensor, ...]:
+    def _fused(self, x: Tensor, *, also: Also | None = None) -> tuple[Tensor, ...]:
         from mue.nn.fused import residual  # Triton is not everywhere
 
-        weights = [p for conv in self.convolutions() for p in conv.parameters()]
-        kept = self.shared or Shared([conv.weight.bfloat16() for conv in self.convolutions()])
-        return residual(kept, ready(x), *weights, linear=self.linear, halves=halves)
+        weights = [p for layer in self.layers() for p in layer.parameters()]
+        kept = self.shared or Shared([(m.weight.bfloat16(), m.bias) for m in self.layers()])
+        return residual(kept, ready(x), *weights, linear=self.linear, also=also)
 
-    def convolutions(self) -> list[nn.Conv2d]:
+    def layers(self) -> list[nn.Conv2d]:
         """Its convolutions in order, that of the shortcut last."""
         return [m for m in [*self.body, self.shortcut] if isinstance(m, nn.Conv2d)]
 
@@ -167,25 +164,6 @@ def compute_(module: nn.Module, *, kernels: bool, recompute: bool) -> None:
             part.kernels = kernels
         if hasattr(part, "recompute"):
             part.recompute = recompute
-
-
-def share_(
-    module: nn.Module,
-    rounded: Mapping[int, Tensor],
-    grads: Mapping[int, Tensor],
-    errands: Errands | None,
-) -> None:
-    """Give every residual block what a training keeps for it, from that of all, by their `id`."""
-    for part in module.modules():
-        if isinstance(part, ResidualBlock):
-            convs = part.convolutions()
-            places = [
-                (grads[id(conv.weight)].permute(0, 2, 3, 1), grads[id(conv.bias)]) for conv in convs
-            ]
-            alike = all(place.is_contiguous() for place, _ in places)
-            part.shared = Shared(
-                [rounded[id(conv.weight)] for conv in convs], places, errands if alike else None
-            )
 
 
 def halve(x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h2 w2"]:

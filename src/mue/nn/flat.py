@@ -33,13 +33,8 @@ class Flat:
             weight.data = home.copy_(weight.data)
 
     def views(self, piece: Float[Tensor, " n"]) -> list[Tensor]:
-        """What belongs to each parameter, in a piece like the whole or like its beginning."""
+        """What belongs to each parameter, in a piece like the whole."""
         return [
             piece.as_strided(w.shape, w.stride(), piece.storage_offset() + start)
             for w, start in zip(self.weights, self._starts, strict=True)
-            if start < len(piece)
         ]
-
-    def before(self, count: int) -> int:
-        """Size of the piece that holds the first parameters."""
-        return self._starts[count] if count < len(self._starts) else len(self.whole)

@@ -227,14 +227,20 @@ def halved(x: Tensor) -> Tensor:
     return y
 
 
-def rejoined(x: Tensor, g: Tensor | None, half: Tensor | None) -> Tensor:
-    """The gradient before the ReLU that gave x, from that of x and that of x halved."""
+def rejoined(x: Tensor, g: Tensor | None, smaller: Tensor | None) -> Tensor:
+    """The gradient before the ReLU that gave x, from that of x and that of x halved or its mean.
+
+    In g other channels may lie between those of two pixels.
+    """
     dx = torch.empty_like(x)
     _, h, w, c = x.shape
     m = x.numel() // c
-    cut = _pixels(h, w, c) | {"WHOLE": g is not None, "HALF": half is not None}
-    parts = (x if part is None else part for part in (g, half))
-    with _noted("rejoin", x, g, half, dx):
+    cut = _pixels(h, w, c) | {
+        "APART": 0 if g is None else c if g.is_contiguous() else g.stride(2),
+        "SMALLER": 0 if smaller is None else 1 if smaller.ndim == 4 else 2,
+    }
+    parts = (x if part is None else part for part in (g, smaller))
+    with _noted("rejoin", x, g, smaller, dx):
         resample.rejoin[(triton.cdiv(m, cut["BM"]),)](x, *parts, dx, m, **cut)
     return dx
 

@@ -51,20 +51,21 @@ def halve(
 def rejoin(
     x,
     g,
-    half,
+    smaller,
     dx,
     pixels,
     H: tl.constexpr,
     W: tl.constexpr,
     C: tl.constexpr,
-    WHOLE: tl.constexpr,
-    HALF: tl.constexpr,
+    APART: tl.constexpr,
+    SMALLER: tl.constexpr,
     BM: tl.constexpr,
     BC: tl.constexpr,
 ):
-    """The gradient before a ReLU that gave x, from that of x and that of x halved.
+    """The gradient before a ReLU that gave x, from that of x and that of something smaller.
 
-    WHOLE and HALF say which of the two there are.
+    APART: from a pixel of g to the next; 0 says that there is no g. SMALLER: 0 nothing, 1 x halved,
+    2 its mean over the pixels of each image.
     """
     H2: tl.constexpr = (H + 1) // 2
     W2: tl.constexpr = (W + 1) // 2
@@ -76,17 +77,20 @@ def rejoin(
     ok = (m < pixels)[:, None] & (c < C)
     at = (m * C)[:, None] + c
     acc = tl.zeros((BM, BC), dtype=tl.float32)
-    if HALF:
+    if SMALLER == 1:
         from_ = ((line // H * H2 + row // 2) * W2 + column // 2) * C
         share = tl.full((BM,), 0.25, dtype=tl.float32)
         if H % 2 == 1:
             share = tl.where(row == H - 1, 2 * share, share)
         if W % 2 == 1:
             share = tl.where(column == W - 1, 2 * share, share)
-        found = tl.load(half + from_[:, None] + c, mask=ok, other=0.0)
+        found = tl.load(smaller + from_[:, None] + c, mask=ok, other=0.0)
         acc += share[:, None] * found.to(tl.float32)
-    if WHOLE:
-        acc += tl.load(g + at, mask=ok, other=0.0).to(tl.float32)
+    if SMALLER == 2:
+        found = tl.load(smaller + (line // H * C)[:, None] + c, mask=ok, other=0.0)
+        acc += found.to(tl.float32) * (1 / (H * W))
+    if APART:
+        acc += tl.load(g + (m * APART)[:, None] + c, mask=ok, other=0.0).to(tl.float32)
     acc = tl.where(tl.load(x + at, mask=ok, other=0.0) > 0, acc, 0.0)
     tl.store(dx + at, acc.to(dx.dtype.element_ty), mask=ok)
 

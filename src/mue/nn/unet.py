@@ -55,14 +55,24 @@ class UNetEncoder(nn.Module):
         """Look at a batch of images."""
         h, size = self.enter(x), tuple(x.shape[-2:])
         seen: list[Tensor] = []
-        for i, block in enumerate(cast("list[ResidualBlock]", self.blocks)):
-            if self.dropout and i >= self.depth - INNERMOST:
+        *above, last = cast("list[ResidualBlock]", self.blocks)
+        for i, block in enumerate(above):
+            if self._draws(i):
                 out = F.dropout(block(h), self.dropout)  # never off: an answer is a draw with it
                 h = halve(out)
             else:
                 out, h = block.fall(h)
             seen.append(out)
-        return Features(tuple(seen[: self.depth]), seen[-1].mean(dim=(2, 3)), size)
+        if self._draws(len(above)):
+            out = F.dropout(last(h), self.dropout)
+            pooled = out.mean(dim=(2, 3))
+        else:
+            out, pooled = last.end(h)
+        return Features((*seen, out)[: self.depth], pooled, size)
+
+    def _draws(self, i: int) -> bool:
+        """Whether dropout follows block i."""
+        return self.dropout > 0 and i >= self.depth - INNERMOST
 
     def enter(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h2 w2"]:
         """The images as the first block takes them."""
