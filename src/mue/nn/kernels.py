@@ -20,7 +20,6 @@ from mue.nn import resample, taps, windows
 Tiles = dict[str, int]
 
 _LONG = 48  # blocks of pixels in a sum; fewer are faster alone, but leave nothing to work beside
-_MOST_SHARED = 210_000  # bytes, of the 227 KiB that a processor has
 
 
 def _noted(name: str, *tensors: Tensor | None) -> AbstractContextManager[None]:
@@ -36,7 +35,7 @@ def window(h: int, w: int, c: int, n: int, sy: int, sx: int) -> Tiles | None:
     """Tiles of sy by sx pixels, where the kernels of `windows` can take them."""
     if h % sy or w % sx:
         return None
-    row, result = triton.next_power_of_2((sx + 2) * c), triton.next_power_of_2(sy * sx * n)
+    row, result = triton.next_power_of_2((sx + 2) * c), triton.next_power_of_2(sx * n)
     across = math.gcd(w // sx, 8)
     return {
         "SY": sy,
@@ -48,33 +47,23 @@ def window(h: int, w: int, c: int, n: int, sy: int, sx: int) -> Tiles | None:
     }
 
 
-def _few(n: int) -> tuple[int, int]:
-    """The tile for images of a channel or two: as many pixels as make 128 results."""
-    return 1, max(1, min(8, 128 // triton.next_power_of_2(n)))
-
-
-def _shared(tiles: Tiles) -> int:
-    """Bytes of shared memory that `windows.convolve` takes: weights, and rows loaded ahead."""
-    rows, bm, bk, bk2, be = (tiles[name] for name in ("SY", "BM", "BK", "BK2", "BE"))
-    rows += 2
-    return 2 * ((rows * bk + bk2) * be + tiles["num_stages"] * (rows * bk + bk2) * bm)
-
-
 def conv_tiles(m: int, h: int, w: int, c: int, c2: int, n: int, *, masked: bool) -> Tiles:
     """How a convolution of m pixels from c to n channels is cut into tiles; found by trying.
 
     With SY and SX it is one of `windows`, and PROGRAMS of them go from tile to tile.
     """
-    both = n == 1 or (masked and 4 <= c <= 16 and n <= 16)
-    seen = window(h, w, c, n, *(_few(n) if c < 4 else (2, 2) if both else (1, 2)))
-    beside = triton.next_power_of_2(c2 * seen["SY"] * seen["SX"]) if seen else 0
-    if seen and max(c, n) <= 32 and c2 <= 64 and seen["BE"] <= 128 and beside <= 256:
-        tiles = seen | {"BK2": max(16, beside), "BM": 64, "num_warps": 4, "num_stages": 3}
-        ahead = not masked and (c <= 16 or m >= 1 << 19) and _shared(tiles) <= _MOST_SHARED
-        if ahead:
-            return tiles | {"PROGRAMS": 132 if c > 16 else 264}
-        tiles |= {"PROGRAMS": 528 if c < n else 264, "num_stages": 1}
-        return tiles | ({"BM": 128, "num_warps": 8} if masked and both else {})
+    if c < 4:
+        sx = min(8 // triton.next_power_of_2(c), 128 // triton.next_power_of_2(n))
+        seen = window(h, w, c, n, 1 if masked else math.gcd(h, 4), max(1, sx))
+        how = {"PROGRAMS": 1056 if masked else 264 * c, "num_stages": 1}
+    else:
+        seen = window(h, w, c, n, math.gcd(h, 2) if masked or (c <= 16 and not c2) else 1, 2)
+        how = {"PROGRAMS": 528, "num_stages": 1}
+        if not masked:
+            how = {"PROGRAMS": 132 if c > 16 or c2 > 32 else 264, "num_stages": 3}
+    if seen and max(c, n) <= 32 and c2 <= 64 and seen["BE"] <= 128:
+        beside = triton.next_power_of_2(c2 * seen["SX"])
+        return seen | how | {"BK2": max(16, beside), "BM": 64, "num_warps": 4}
     tiles = {"BM": 128, "BN": _block(n, 64 if n % 128 else 128), "BC": _block(c, 64)}
     tiles |= {"BC2": _block(c2, 64), "num_warps": 8, "num_stages": 3}
     if m * n <= 1 << 19:  # the fewer the pixels, the smaller the tiles, and the longer each sum
@@ -87,14 +76,15 @@ def conv_tiles(m: int, h: int, w: int, c: int, c2: int, n: int, *, masked: bool)
 
 def grad_tiles(m: int, h: int, w: int, c: int, n: int, rows: int) -> Tiles:
     """How the gradient of a weight is cut into tiles, and how many parts its sum has."""
-    seen = window(h, w, c, n, *((1, 2) if n > 16 else (2, 2)))
-    if rows == 3 and seen and max(c, n) <= 32 and seen["BE"] <= 128:
-        return seen | {
-            "BM": 128 if c < 4 else 64,
-            "parts": min(triton.cdiv(m, 64 * seen["SY"] * 2), 128 if c > 16 else 256),
-            "num_warps": 8 if c > 16 else 4,
-            "num_stages": 1 if c < 4 else 3,
-        }
+    seen = window(h, w, c, n, math.gcd(h, 2) if n <= 16 else 1, 2)
+    if rows == 3 and seen and max(c, n) <= 32:
+        if c < 4 or n <= 16 < c:
+            how = {"BM": 128, "parts": 256, "num_warps": 4, "num_stages": 1}
+        else:
+            how = {"BM": 64, "parts": 256, "num_warps": 4, "num_stages": 3}
+            how |= {"parts": 128, "num_warps": 8} if c > 16 else {}
+        most = triton.cdiv(m, 2 * how["BM"] * seen["SY"] * seen["SX"])
+        return seen | how | {"parts": min(most, how["parts"])}
     bc, bn, bm = _block(c, 64), _block(n, 64), 128
     each = rows * triton.cdiv(c, bc) * triton.cdiv(n, bn)
     if max(bc, bn) <= 32:  # a warp is of use only with a tile of its own
@@ -126,7 +116,7 @@ def convolution(
     n = w.shape[3] if turned else w.shape[0]
     y = x.new_empty((b, h, width, n), dtype=dtype)
     m = b * h * width
-    c2 = 1 if second is None else second.shape[3]
+    c2 = 0 if second is None else second.shape[3]
     tiles = conv_tiles(m, h, width, c, c2, n, masked=mask is not None)
     tensors = (
         x,
@@ -142,7 +132,7 @@ def convolution(
         "H": h,
         "W": width,
         "C": c,
-        "C2": c2,
+        "C2": max(1, c2),
         "N": n,
         "TURNED": turned,
         "BIAS": bias is not None,
@@ -196,9 +186,9 @@ def _weigh(x: Tensor, g: Tensor, weight: Tensor, bias: Tensor, *, rows: int, add
     what = {"H": h, "W": w, "C": c, "N": n}
     if "SY" in tiles:
         sy, sx = tiles["SY"], tiles["SX"]
-        found = _parts(x, count, (sy + 2) * (sx + 2) * c, sy * sx * n)
+        found = _parts(x, count, 3 * (sx + 2) * c, sx * n)
         windows.weigh[(count,)](x, g, *found, m // (sy * sx), **what, **tiles)
-        windows.total[blocks](*found, weight, bias, count, C=c, N=n, SY=sy, SX=sx, **cut)
+        windows.total[blocks](*found, weight, bias, count, C=c, N=n, SX=sx, **cut)
         return
     grid = (rows * triton.cdiv(c, tiles["BC"]), count, triton.cdiv(n, tiles["BN"]))
     whole = count == pixels == 1  # a single part is the sum

@@ -32,8 +32,9 @@ class Errands:
     Each stream that has errands has streams of its own for them: none waits for those of another.
     """
 
-    def __init__(self, streams: int = 8) -> None:
+    def __init__(self, streams: int = 8, apart: bool = True) -> None:
         self._count = streams
+        self._apart = apart
         self._of: dict[int, torch.cuda.Stream] = {}
         self._streams: dict[int, list[torch.cuda.Stream]] = {}
         self._needed: list[Tensor] = []  # so that no memory is given to somebody else too early
@@ -66,7 +67,8 @@ class Errands:
 
     def _next(self, device: torch.device) -> torch.cuda.Stream:
         """The streams of the current one, by turns."""
-        mine = self._streams.setdefault(torch.cuda.current_stream(device).cuda_stream, [])
+        who = torch.cuda.current_stream(device).cuda_stream if self._apart else 0
+        mine = self._streams.setdefault(who, [])
         if len(mine) < self._count:
             mine.append(torch.cuda.Stream(device))
         else:
