@@ -51,9 +51,6 @@ def _smaller(x: Tensor | None) -> Tensor | None:
     return x if x is None else x.contiguous() if x.ndim == 2 else _nhwc(x)
 
 
-_LATE = 1
-
-
 class _Residual(Function):
     @staticmethod
     def forward(
@@ -74,7 +71,7 @@ class _Residual(Function):
             relu=not linear,
             dtype=torch.float32 if linear else None,
         )
-        ctx.kept, ctx.also = kept, also
+        ctx.kept = kept
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(x, one, two, *([] if linear else [out]))
         match also:
@@ -95,24 +92,19 @@ class _Residual(Function):
             g = rejoined(out[0], _rows(g), _smaller(smaller))
         else:
             g = _nhwc(cast("Tensor", g).to(x.dtype))
-        late = _LATE == 1 or (_LATE == 2 and ctx.also is None)
         now = _moment(kept, g)
-        of_s = _of_weight(kept, 3, x, g, now, rows=1) if own and not late else ()
-        of_3 = _of_weight(kept, 2, two, g, now) if not late else ()
         d2 = convolution(g, r3, turned=True, mask=two)
-        of_s = _of_weight(kept, 3, x, g, now, rows=1) if own and late else of_s
-        of_3 = _of_weight(kept, 2, two, g, now) if late else of_3
+        of_s = _of_weight(kept, 3, x, g, now, rows=1) if own else ()
+        of_3 = _of_weight(kept, 2, two, g, now)
         now = _moment(kept, g)
-        of_2 = _of_weight(kept, 1, one, d2, now) if not late else ()
         d1 = convolution(d2, r2, turned=True, mask=one)
-        of_2 = _of_weight(kept, 1, one, d2, now) if late else of_2
+        of_2 = _of_weight(kept, 1, one, d2, now)
         now = _moment(kept, g)
-        of_1 = _of_weight(kept, 0, x, d1, now) if not late else ()
         dx = None
         if ctx.needs_input_grad[3]:
             w2 = own[0] if own else None
             dx = _nchw(convolution(d1, r1, turned=True, second=g, w2=w2))
-        of_1 = _of_weight(kept, 0, x, d1, now) if late else of_1
+        of_1 = _of_weight(kept, 0, x, d1, now)
         return None, None, None, dx, *of_1, *of_2, *of_3, *of_s
 
 

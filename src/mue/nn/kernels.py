@@ -20,6 +20,7 @@ from mue.nn import resample, taps, windows
 Tiles = dict[str, int]
 
 _LONG = 48  # blocks of pixels in a sum; fewer are faster alone, but leave nothing to work beside
+_MOST_SHARED = 227 << 10  # bytes of shared memory that a program may take
 
 
 def _noted(name: str, *tensors: Tensor | None) -> AbstractContextManager[None]:
@@ -47,23 +48,41 @@ def window(h: int, w: int, c: int, n: int, sy: int, sx: int) -> Tiles | None:
     }
 
 
-def conv_tiles(m: int, h: int, w: int, c: int, c2: int, n: int, *, masked: bool) -> Tiles:
-    """How a convolution of m pixels from c to n channels is cut into tiles; found by trying.
-
-    With SY and SX it is one of `windows`, and PROGRAMS of them go from tile to tile.
-    """
+def _windows(h: int, w: int, c: int, c2: int, n: int, *, masked: bool) -> Tiles | None:
+    """The tiles of a convolution by `windows`, where they can take it."""
     if c < 4:
         sx = min(8 // triton.next_power_of_2(c), 128 // triton.next_power_of_2(n))
-        seen = window(h, w, c, n, 1 if masked else math.gcd(h, 4), max(1, sx))
+        seen = window(h, w, c, n, 1 if masked else math.gcd(h, 4), sx)
         how = {"PROGRAMS": 1056 if masked else 264 * c, "num_stages": 1}
     else:
         seen = window(h, w, c, n, math.gcd(h, 2) if masked or (c <= 16 and not c2) else 1, 2)
         how = {"PROGRAMS": 528, "num_stages": 1}
         if not masked:
             how = {"PROGRAMS": 132 if c > 16 or c2 > 32 else 264, "num_stages": 3}
-    if seen and max(c, n) <= 32 and c2 <= 64 and seen["BE"] <= 128:
-        beside = triton.next_power_of_2(c2 * seen["SX"])
-        return seen | how | {"BK2": max(16, beside), "BM": 64, "num_warps": 4}
+    if seen is None:
+        return None
+    beside = max(16, triton.next_power_of_2(c2 * seen["SX"]))
+    tiles = seen | how | {"BK2": beside, "BM": 64, "num_warps": 4}
+    while _shared(tiles, beside if c2 else 0) > _MOST_SHARED:
+        tiles["num_stages"] -= 1
+    return tiles if tiles["num_stages"] else None
+
+
+def _shared(tiles: Tiles, bk2: int) -> int:
+    """Bytes of shared memory that `windows.convolve` takes: weights, rows loaded ahead, results."""
+    rows, bm, bk, be = (tiles[name] for name in ("SY", "BM", "BK", "BE"))
+    ahead = tiles["num_stages"] * ((rows + 2) * bk + rows * bk2) * bm
+    return 2 * ((3 * bk + bk2) * be + ahead + bm * be)
+
+
+def conv_tiles(m: int, h: int, w: int, c: int, c2: int, n: int, *, masked: bool) -> Tiles:
+    """How a convolution of m pixels from c to n channels is cut into tiles; found by trying.
+
+    With SY and SX it is one of `windows`, and PROGRAMS of them go from tile to tile.
+    """
+    seen = _windows(h, w, c, c2, n, masked=masked) if max(c, n) <= 32 and c2 <= 64 else None
+    if seen:
+        return seen
     tiles = {"BM": 128, "BN": _block(n, 64 if n % 128 else 128), "BC": _block(c, 64)}
     tiles |= {"BC2": _block(c2, 64), "num_warps": 8, "num_stages": 3}
     if m * n <= 1 << 19:  # the fewer the pixels, the smaller the tiles, and the longer each sum

@@ -32,9 +32,8 @@ class Errands:
     Each stream that has errands has streams of its own for them: none waits for those of another.
     """
 
-    def __init__(self, streams: int = 8, apart: bool = True) -> None:
+    def __init__(self, streams: int = 8) -> None:
         self._count = streams
-        self._apart = apart
         self._of: dict[int, torch.cuda.Stream] = {}
         self._streams: dict[int, list[torch.cuda.Stream]] = {}
         self._needed: list[Tensor] = []  # so that no memory is given to somebody else too early
@@ -67,8 +66,7 @@ class Errands:
 
     def _next(self, device: torch.device) -> torch.cuda.Stream:
         """The streams of the current one, by turns."""
-        who = torch.cuda.current_stream(device).cuda_stream if self._apart else 0
-        mine = self._streams.setdefault(who, [])
+        mine = self._streams.setdefault(torch.cuda.current_stream(device).cuda_stream, [])
         if len(mine) < self._count:
             mine.append(torch.cuda.Stream(device))
         else:
