@@ -115,13 +115,13 @@ def ways(shape: str, kind: str) -> list[Tiles]:
     own = (
         kernels.grad_tiles(m, h, w, c, n, 3)
         if grad
-        else kernels.conv_tiles(m, h, w, c, 1, n, masked=kind == "input")
+        else kernels.conv_tiles(m, h, w, c, 0, n, masked=kind == "input")
     )
     found = [own]
     if "SY" in own:
         many = "parts" if grad else "PROGRAMS"
         for tile, bm, stages, count in itertools.product(
-            ((1, 2), (2, 2)), (64, 128), (1, 2, 3), (132, 264, 528)
+            ((1, 2), (2, 2), (4, 2)), (64, 128), (1, 2, 3), (132, 264, 528)
         ):
             if window := kernels.window(h, w, c, n, *tile):
                 cut = {"BM": bm, "num_warps": bm // 16, "num_stages": stages}
