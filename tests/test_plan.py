@@ -34,9 +34,21 @@ def shared_memory(monkeypatch: pytest.MonkeyPatch, kibibytes: int) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: found)
 
 
-def test_a_cpu_computes_plainly_unless_told_otherwise():
-    assert planned() == Plan(bfloat16=False, kernels=False, compile=False, graph=False)
-    assert str(planned()) == "float32"
+@pytest.fixture
+def compiler(monkeypatch):
+    """A machine that seems to have a C++ compiler."""
+    monkeypatch.setattr(planning.shutil, "which", lambda name: f"/usr/bin/{name}")
+
+
+@pytest.mark.usefixtures("compiler")
+def test_a_cpu_compiles_what_is_long_and_large():
+    found = planned()
+    assert found == Plan(bfloat16=False, kernels=False, compile=True, graph=False)
+    assert str(found) == "float32, compiled"
+    short = planned(steps=100)
+    assert short == Plan(bfloat16=False, kernels=False, compile=False, graph=False)
+    assert str(short) == "float32"
+    assert not planned("vector").compile
 
 
 @pytest.mark.usefixtures("gpu")
@@ -72,7 +84,7 @@ def test_a_smaller_gpu_goes_without_the_kernels(monkeypatch):
     found = planned(device=CUDA)
     assert not found.kernels
     (note,) = found.notes
-    assert note.endswith("need 220 KiB of shared memory a block, and this GPU has 99")
+    assert note.endswith("need 227 KiB of shared memory a block, and this GPU has 99")
 
 
 @pytest.mark.usefixtures("gpu")
@@ -104,6 +116,10 @@ def test_a_cpu_without_a_compiler_refuses_to_compile(monkeypatch):
     with pytest.raises(ValueError, match=r"there is no C\+\+ compiler, which torch.compile needs"):
         planned(compile="on")
     assert not planned().compile
+    assert planned().notes == (
+        "compute.compile is off: there is no C++ compiler, which torch.compile needs on a CPU",
+    )
+    assert planned("vector").notes == ()
 
 
 @pytest.mark.usefixtures("gpu")

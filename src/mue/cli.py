@@ -381,7 +381,7 @@ def bench(
 
     Args:
         only: one part: steps of training, or answers
-        quick: seconds instead of minutes, with less to rely on
+        quick: fewer and smaller, with less to rely on
         profile: also show where the time of a step goes, and write a trace of it
         out: folder for bench.json, the figures and the traces
         seed: of weights and inputs

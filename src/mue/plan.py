@@ -14,8 +14,10 @@ from mue.config import Config
 COMPILE_PAYS = 2000
 """Steps below which fusing a step takes longer than it saves."""
 
-SHARED = 220
+SHARED = 227
 """KiB of shared memory that the kernels are cut for: that of an H100."""
+
+_NO_COMPILER = "there is no C++ compiler, which torch.compile needs on a CPU"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +41,12 @@ class Plan:
     def __str__(self) -> str:
         """As it is shown when a training starts."""
         said = {
-            "bfloat16": self.bfloat16,
             "Triton kernels": self.kernels,
             "compiled": self.compile,
             "one graph a step": self.graph,
         }
-        return ", ".join(name for name, on in said.items() if on) or "float32"
+        precision = "bfloat16" if self.bfloat16 else "float32"
+        return ", ".join([precision, *(name for name, on in said.items() if on)])
 
 
 def plan(config: Config, device: torch.device) -> Plan:
@@ -54,19 +56,20 @@ def plan(config: Config, device: torch.device) -> Plan:
         ValueError: A switch is on, and this machine or this model cannot do it.
     """
     notes: list[str] = []
+    cuda = device.type == "cuda"
 
     def on(name: str, obstacle: str | None, *, usual: bool = True) -> bool:
         wish = getattr(config.compute, name)
         if wish == "on" and obstacle:
             raise ValueError(f"compute.{name} is on, and {obstacle}; take auto or off")
-        if wish == "auto" and obstacle and device.type == "cuda":
+        if wish == "auto" and obstacle and (cuda or (usual and obstacle == _NO_COMPILER)):
             notes.append(f"compute.{name} is off: {obstacle}")
         return wish == "on" or (wish == "auto" and not obstacle and usual)
 
-    cuda = device.type == "cuda"
     bfloat16 = on("bfloat16", _no_bfloat16(device), usual=cuda)
     kernels = on("kernels", _no_kernels(config, device, bfloat16=bfloat16))
-    compiles = on("compile", _no_compile(config, device), usual=cuda)
+    large = cuda or config.model.backbone == "unet"
+    compiles = on("compile", _no_compile(config, device), usual=large)
     graph = on("graph", _no_graph(device))
     return Plan(bfloat16, kernels, compiles, graph, tuple(notes))
 
@@ -95,10 +98,10 @@ def _no_kernels(config: Config, device: torch.device, *, bfloat16: bool) -> str 
 def _no_compile(config: Config, device: torch.device) -> str | None:
     if device.type == "cuda" and importlib.util.find_spec("triton") is None:
         return "Triton is not installed, which torch.compile needs"
-    if device.type == "cpu" and not any(map(shutil.which, ("g++", "clang++", "c++"))):
-        return "there is no C++ compiler, which torch.compile needs on a CPU"
     if config.compute.compile == "auto" and config.train.steps < COMPILE_PAYS:
         return f"below {COMPILE_PAYS} steps it takes longer than it saves"
+    if device.type == "cpu" and not any(map(shutil.which, ("g++", "clang++", "c++"))):
+        return _NO_COMPILER
     return None
 
 
