@@ -275,11 +275,26 @@ class UNetDecoder(nn.Module):
             return _sampled(h, weight[:, 0], bias, others)
         b, own, o, _ = weight.shape
         pixels = h.flatten(2).mT
-        shared = pixels @ weight.reshape(b, own * o, -1).mT.to(pixels.dtype)
-        hidden = shared.unflatten(2, (own, o)) + bias[:, None].to(pixels.dtype)
-        for conv in others:
-            hidden = _along_last(hidden.relu(), conv)
-        return hidden.permute(0, 2, 3, 1).unflatten(3, h.shape[-2:])
+        matrix = weight.reshape(b, own * o, -1).mT.to(pixels.dtype)
+        bias = bias[:, None].to(pixels.dtype)
+
+        def read(part: Tensor) -> Tensor:
+            hidden = (part @ matrix).unflatten(2, (own, o)) + bias
+            for conv in others:
+                hidden = _along_last(hidden.relu(), conv)
+            return hidden.permute(0, 2, 3, 1)
+
+        if torch.is_grad_enabled():
+            found = read(pixels)
+        else:  # a few pixels at a time: what lies between the layers is large
+            some = max(1, _at_hand(h) // bias.numel())
+            found = torch.cat([read(part) for part in pixels.split(some, dim=1)], dim=3)
+        return found.unflatten(3, h.shape[-2:])
+
+
+def _at_hand(h: Tensor) -> int:
+    """Numbers that may lie between two layers: in the cache of a processor, or in a GPU's memory."""
+    return 1 << 26 if h.is_cuda else 1 << 18
 
 
 def _along_last(h: Float[Tensor, "b p k c"], conv: nn.Conv2d) -> Float[Tensor, "b p k c2"]:
@@ -304,7 +319,7 @@ def _sampled(
     processor and in the memory of an accelerator. Nothing is kept for a gradient.
     """
     shared = weight.to(h.dtype) @ h.flatten(2)
-    some = max(1, (1 << 26 if h.is_cuda else 1 << 18) // shared[0].numel())
+    some = max(1, _at_hand(h) // shared[0].numel())
     layers = [(c.weight[:, :, 0, 0].to(h.dtype), c.bias) for c in others]
     found = h.new_empty(*bias.shape[:2], len(layers[-1][0]), shared.shape[2])
     for one, biases, answers in zip(shared, bias.to(h.dtype), found, strict=True):
