@@ -293,7 +293,7 @@ class UNetDecoder(nn.Module):
 
 
 def _at_hand(h: Tensor) -> int:
-    """Numbers that may lie between two layers: in the cache of a processor, or in a GPU's memory."""
+    """Numbers that may lie between two layers: in a processor's cache, in a GPU's memory."""
     return 1 << 26 if h.is_cuda else 1 << 18
 
 
