@@ -120,8 +120,9 @@ def ways(shape: str, kind: str) -> list[Tiles]:
     found = [own]
     if "SY" in own:
         many = "parts" if grad else "PROGRAMS"
+        tall = ((1, 2), (2, 2)) if grad else ((1, 2), (2, 2), (4, 2))
         for tile, bm, stages, count in itertools.product(
-            ((1, 2), (2, 2), (4, 2)), (64, 128), (1, 2, 3), (132, 264, 528)
+            tall, (64, 128), (1, 2, 3), (132, 264, 528)
         ):
             if window := kernels.window(h, w, c, n, *tile):
                 cut = {"BM": bm, "num_warps": bm // 16, "num_stages": stages}

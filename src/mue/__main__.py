@@ -16,4 +16,4 @@ if "RANK" in os.environ and isinstance(status, int):
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
-sys.exit(status)  # pyright: ignore[reportArgumentType]
+raise SystemExit(status)

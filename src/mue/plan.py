@@ -10,12 +10,10 @@ import torch
 
 from mue import distributed
 from mue.config import Config
+from mue.nn.blocks import SHARED_KIB
 
 COMPILE_PAYS = 2000
 """Steps below which fusing a step takes longer than it saves."""
-
-SHARED = 227
-"""KiB of shared memory that the kernels are cut for: that of an H100."""
 
 _NO_COMPILER = "there is no C++ compiler, which torch.compile needs on a CPU"
 
@@ -90,8 +88,10 @@ def _no_kernels(config: Config, device: torch.device, *, bfloat16: bool) -> str 
     if config.compute.recompute:
         return "compute.recompute needs the blocks of PyTorch"
     shared = torch.cuda.get_device_properties(device).shared_memory_per_block_optin >> 10
-    if shared < SHARED:
-        return f"the kernels need {SHARED} KiB of shared memory a block, and this GPU has {shared}"
+    if shared < SHARED_KIB:
+        return (
+            f"the kernels need {SHARED_KIB} KiB of shared memory a block, and this GPU has {shared}"
+        )
     return None if bfloat16 else "the kernels compute in bfloat16"
 
 

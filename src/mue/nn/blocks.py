@@ -17,6 +17,8 @@ from mue.nn.shared import Shared
 Norm = Literal["none", "group"]
 Also = Literal["half", "mean"]
 """What is made of a block's output besides."""
+SHARED_KIB = 227
+"""KiB of shared memory that the kernels are cut for: that of an H100."""
 
 
 def normalization(kind: Norm, channels: int) -> nn.Module:
@@ -101,21 +103,20 @@ class ResidualBlock(nn.Module):
         self, x: Float[Tensor, "b c h w"]
     ) -> tuple[Float[Tensor, "b c2 h w"], Float[Tensor, "b c2 h2 w2"]]:
         """The block's output, and the same halved: what the next level of an encoder is given."""
-        if self.kernels and _countable(x, self.widest):
-            out, half = self._fused(x, also="half")
-            return out, half
-        out = self(x)
-        return out, halve(out)
+        return self._with(x, "half")
 
     def end(
         self, x: Float[Tensor, "b c h w"]
     ) -> tuple[Float[Tensor, "b c2 h w"], Float[Tensor, "b c2"]]:
         """The block's output, and its mean over the pixels: where an encoder ends."""
+        return self._with(x, "mean")
+
+    def _with(self, x: Tensor, also: Also) -> tuple[Tensor, Tensor]:
         if self.kernels and _countable(x, self.widest):
-            out, mean = self._fused(x, also="mean")
-            return out, mean
+            out, smaller = self._fused(x, also=also)
+            return out, smaller
         out = self(x)
-        return out, out.mean(dim=(2, 3))
+        return out, halve(out) if also == "half" else out.mean(dim=(2, 3))
 
     def _plain(self, x: Tensor) -> Tensor:
         return self.out(self.body(x) + self.shortcut(x))

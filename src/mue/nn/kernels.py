@@ -16,11 +16,11 @@ from torch import Tensor
 from torch._C._profiler import _RecordFunctionFast
 
 from mue.nn import resample, taps, windows
+from mue.nn.blocks import SHARED_KIB
 
 Tiles = dict[str, int]
 
 _LONG = 48  # blocks of pixels in a sum; fewer are faster alone, but leave nothing to work beside
-_MOST_SHARED = 227 << 10  # bytes of shared memory that a program may take
 
 
 def _noted(name: str, *tensors: Tensor | None) -> AbstractContextManager[None]:
@@ -63,7 +63,7 @@ def _windows(h: int, w: int, c: int, c2: int, n: int, *, masked: bool) -> Tiles 
         return None
     beside = max(16, triton.next_power_of_2(c2 * seen["SX"]))
     tiles = seen | how | {"BK2": beside, "BM": 64, "num_warps": 4}
-    while _shared(tiles, beside if c2 else 0) > _MOST_SHARED:
+    while _shared(tiles, beside if c2 else 0) > SHARED_KIB << 10:
         tiles["num_stages"] -= 1
     return tiles if tiles["num_stages"] else None
 

@@ -24,7 +24,7 @@ class Errands:
     where kernels are small they leave most of a GPU idle. The gradients of weights can fill it. A
     GPU begins first what it is given first, so what others wait for is to be launched before:
 
-        now = errands.moment()
+        now = errands.moment(device)
         ...  # what others wait for
         with errands.errand(result, *needed, since=now):
             ...  # what nobody waits for

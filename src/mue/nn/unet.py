@@ -55,24 +55,15 @@ class UNetEncoder(nn.Module):
         """Look at a batch of images."""
         h, size = self.enter(x), tuple(x.shape[-2:])
         seen: list[Tensor] = []
-        *above, last = cast("list[ResidualBlock]", self.blocks)
-        for i, block in enumerate(above):
-            if self._draws(i):
+        for i, block in enumerate(cast("list[ResidualBlock]", self.blocks)):
+            last = i == len(self.blocks) - 1
+            if self.dropout and i >= self.depth - INNERMOST:
                 out = F.dropout(block(h), self.dropout)  # never off: an answer is a draw with it
-                h = halve(out)
+                h = out.mean(dim=(2, 3)) if last else halve(out)
             else:
-                out, h = block.fall(h)
+                out, h = block.end(h) if last else block.fall(h)
             seen.append(out)
-        if self._draws(len(above)):
-            out = F.dropout(last(h), self.dropout)
-            pooled = out.mean(dim=(2, 3))
-        else:
-            out, pooled = last.end(h)
-        return Features((*seen, out)[: self.depth], pooled, size)
-
-    def _draws(self, i: int) -> bool:
-        """Whether dropout follows block i."""
-        return self.dropout > 0 and i >= self.depth - INNERMOST
+        return Features(tuple(seen[: self.depth]), h, size)
 
     def enter(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h2 w2"]:
         """The images as the first block takes them."""
@@ -284,12 +275,12 @@ class UNetDecoder(nn.Module):
                 hidden = _along_last(hidden.relu(), conv)
             return hidden.permute(0, 2, 3, 1)
 
-        if torch.is_grad_enabled():
-            found = read(pixels)
-        else:  # a few pixels at a time: what lies between the layers is large
-            some = max(1, _at_hand(h) // bias.numel())
-            found = torch.cat([read(part) for part in pixels.split(some, dim=1)], dim=3)
-        return found.unflatten(3, h.shape[-2:])
+        # without gradients a few pixels at a time: what lies between the layers is large
+        some = max(1, _at_hand(h) // bias.numel())
+        parts = [pixels] if torch.is_grad_enabled() else pixels.split(some, dim=1)
+        found = [read(part) for part in parts]
+        whole = found[0] if len(found) == 1 else torch.cat(found, dim=3)
+        return whole.unflatten(3, h.shape[-2:])
 
 
 def _at_hand(h: Tensor) -> int:

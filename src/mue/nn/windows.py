@@ -6,7 +6,8 @@ memory as one piece of (SX + 2) C numbers, and what it means for SX pixels besid
 product, with weights of which some are zero: three products for each row of the tile. A row is
 loaded once for the three rows of pixels that it is seen from.
 
-Tensors are b h w c in memory; H is a multiple of SY TY, W of SX TX. SY is 1, 2 or 4.
+Tensors are b h w c in memory; H is a multiple of SY TY, W of SX TX. SY is 1 or 2, or 4
+where nothing is weighed.
 """
 
 # Triton has no types, and is not installed where there is no GPU.
@@ -286,18 +287,6 @@ def weigh(
             d_1 = tl.dot(tl.trans(a_2), g_1, d_1)
             d_2 = tl.dot(tl.trans(a_3), g_1, d_2)
             total += tl.sum(g_1.to(tl.float32), axis=0)
-        if SY > 2:
-            a_4 = _seen(x, first, row, column, inside, 4, H, W, C, SY, SX, BK)
-            a_5 = _seen(x, first, row, column, inside, 5, H, W, C, SY, SX, BK)
-            g_2 = tl.load(at + 2 * W * N, mask=ok, other=0.0)
-            g_3 = tl.load(at + 3 * W * N, mask=ok, other=0.0)
-            d_0 = tl.dot(tl.trans(a_2), g_2, d_0)
-            d_1 = tl.dot(tl.trans(a_3), g_2, d_1)
-            d_2 = tl.dot(tl.trans(a_4), g_2, d_2)
-            d_0 = tl.dot(tl.trans(a_3), g_3, d_0)
-            d_1 = tl.dot(tl.trans(a_4), g_3, d_1)
-            d_2 = tl.dot(tl.trans(a_5), g_3, d_2)
-            total += tl.sum(g_2.to(tl.float32), axis=0) + tl.sum(g_3.to(tl.float32), axis=0)
     k = tl.arange(0, BK)
     E: tl.constexpr = SX * N
     R: tl.constexpr = (SX + 2) * C
