@@ -9,7 +9,7 @@ import pytest
 SRC = Path(__file__).parents[1] / "src" / "mue"
 LAYERS = [
     {"version", "metrics", "distributed", "files"},
-    {"types", "config", "meeting"},
+    {"types", "config", "meeting", "recording"},
     {"nn"},
     {"objective", "models", "data", "plan", "update"},
     {"train"},
