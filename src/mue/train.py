@@ -30,13 +30,14 @@ from mue.nn.codebook import Codebook
 from mue.nn.shared import share_
 from mue.nn.streams import Errands, beside
 from mue.nn.unet import UNetDecoder, UNetEncoder
-from mue.objective import Weights, objective
+from mue.objective import Likelihood, Weights, objective
 from mue.plan import plan
 from mue.types import ExactTrace, Pair, Terms, Trace, VqTrace
 from mue.update import Update
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
+Objective = Callable[[Trace, Tensor, Weights, Likelihood, float], Terms]
 
 _START = 100  # a stream of random numbers far from those of the data
 _KNOWN = (
@@ -95,6 +96,7 @@ class Training:
     def __init__(self, config: Config, device: torch.device) -> None:
         self.config = config
         self.device = device
+        self.objective: Objective = objective
         self.plan = plan(config, device)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.train.seed)
@@ -561,7 +563,7 @@ class _Plain:
         self.config, self.device = training.config, training.device
         self.bfloat16 = training.plan.bfloat16
         self.module = module
-        self.score = _scored
+        self.score = _scored(training.objective)
 
     def __call__(self, x: Tensor, y: Tensor, weights: Weights) -> tuple[Trace, Terms, Tensor]:
         """What became of the batch, and what it costs: each term, and their sum."""
@@ -573,10 +575,18 @@ class _Plain:
         return trace, *self.score(trace, y, weights, o)
 
 
-def _scored(trace: Trace, y: Tensor, weights: Weights, o: ObjectiveConfig) -> tuple[Terms, Tensor]:
+def _scored(
+    objective: Objective,
+) -> Callable[[Trace, Tensor, Weights, ObjectiveConfig], tuple[Terms, Tensor]]:
     """The terms, of which only the sum has a gradient."""
-    terms = objective(trace, y, weights, o.likelihood, o.deviation)
-    return terms.detached(), terms.total
+
+    def score(
+        trace: Trace, y: Tensor, weights: Weights, o: ObjectiveConfig
+    ) -> tuple[Terms, Tensor]:
+        terms = objective(trace, y, weights, o.likelihood, o.deviation)
+        return terms.detached(), terms.total
+
+    return score
 
 
 def _compiled(call: _Plain, training: Training) -> Forward:

@@ -130,7 +130,7 @@ def test_the_readout_is_a_join_and_two_convolutions_for_each_code(join, c_out, s
     _, decoder = unet(4, join, c_out)
     h, codes = torch.randn(2, WIDTHS[-1], *size), torch.randn(2, 5, WIDTH)
     slowly = decoder.readout(decoder.join(h, codes)).unflatten(0, (2, 5))
-    torch.testing.assert_close(decoder._read_out(h, codes), slowly)
+    torch.testing.assert_close(decoder.read_out(h, codes), slowly)
 
 
 @EITHER
@@ -145,7 +145,7 @@ def test_what_the_readout_learns_is_what_a_join_and_two_convolutions_learn(join)
         *decoder.readout.parameters(),
     ]
     slowly = decoder.readout(decoder.join(h, codes)).unflatten(0, (2, 4))
-    found = torch.autograd.grad((decoder._read_out(h, codes) * weight).sum(), inputs)
+    found = torch.autograd.grad((decoder.read_out(h, codes) * weight).sum(), inputs)
     expected = torch.autograd.grad((slowly * weight).sum(), inputs)
     for mine, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(mine, theirs, atol=1e-4, rtol=1e-4)
@@ -156,9 +156,9 @@ def test_a_readout_that_is_compiled_reads_the_same(c_out, monkeypatch):
     """A compiler is given a sum in place of a product: the same numbers."""
     _, decoder = unet(4, ScaleShift, c_out)
     h, codes = torch.randn(2, WIDTHS[-1], 5, 6), torch.randn(2, 4, WIDTH)
-    plainly = decoder._read_out(h, codes)
+    plainly = decoder.read_out(h, codes)
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    torch.testing.assert_close(decoder._read_out(h, codes), plainly)
+    torch.testing.assert_close(decoder.read_out(h, codes), plainly)
 
 
 def test_widths_that_do_not_fit_the_levels_are_refused():
@@ -181,7 +181,7 @@ def test_the_readout_has_as_many_convolutions_as_asked_for(readout):
     assert isinstance(decoder.readout[-1], torch.nn.Conv2d)  # logits are not cut off at 0
     h, codes = torch.randn(2, WIDTHS[-1], 5, 6), torch.randn(2, 4, WIDTH)
     slowly = decoder.readout(decoder.join(h, codes)).unflatten(0, (2, 4))
-    torch.testing.assert_close(decoder._read_out(h, codes), slowly)
+    torch.testing.assert_close(decoder.read_out(h, codes), slowly)
 
 
 @EITHER
@@ -192,7 +192,7 @@ def test_many_samples_are_read_out_as_if_joined_one_by_one(join, k):
     h, codes = torch.randn(2, WIDTHS[-1], 64, 64), torch.randn(2, k, WIDTH)
     some = [0, k // 2, k - 1]
     with torch.no_grad():
-        found = decoder._read_out(h, codes)[:, some]
+        found = decoder.read_out(h, codes)[:, some]
         slowly = decoder.readout(decoder.join(h, codes[:, some])).unflatten(0, (2, 3))
     torch.testing.assert_close(found, slowly)
 

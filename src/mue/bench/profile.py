@@ -73,7 +73,9 @@ def record(job: Job, device: torch.device, path: Path, steps: int, *, warmup: in
     for _ in range(warmup):
         job()
     synchronize(device)
-    with torch.profiler.profile(activities=activities, record_shapes=True) as profiler:
+    with torch.profiler.profile(
+        activities=activities, record_shapes=True, acc_events=True
+    ) as profiler:
         for _ in range(steps):
             job()
         synchronize(device)

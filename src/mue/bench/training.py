@@ -11,6 +11,7 @@ import torch
 from mue.bench.count import Limits, Work, count_step
 from mue.bench.lesions import noise
 from mue.bench.measure import Job, Patience, Timing, Watch, interleave
+from mue.bench.plain import write_out_
 from mue.bench.setups import naive, ours, precision
 from mue.config import Config, preset
 from mue.data.build import build_source
@@ -38,9 +39,13 @@ class Course:
 
 def courses(device: torch.device, *, quick: bool = False) -> list[Course]:
     """What is trained on a device. Two cores take smaller batches, or nobody would wait."""
-    if device.type == "cuda":
-        return [Course("guess", 256), Course("lidc", 64, 128)]
-    return [Course("guess", 8 if quick else 32), Course("lidc", 1 if quick else 4, 128)]
+    games, slices = (256, 64) if device.type == "cuda" else (8, 1) if quick else (32, 4)
+    return [
+        Course("guess", games),
+        Course("lidc", slices, 128),
+        Course("guess-exact", games),
+        Course("lidc-exact", slices, 128),
+    ]
 
 
 def course_config(course: Course, device: torch.device, seed: int = 0) -> Config:
@@ -61,9 +66,11 @@ def course_source(course: Course, config: Config, device: torch.device) -> Sourc
     return build_source(config.data, "train", seed=config.train.seed, device=device)
 
 
-def stepper(config: Config, source: Source, device: torch.device) -> Job:
-    """A function that takes one more step each time it is called."""
+def stepper(config: Config, source: Source, device: torch.device, *, plain: bool = False) -> Job:
+    """A function that takes one more step each time it is called; `plain` writes all out."""
     training = Training(config, device)
+    if plain:
+        write_out_(training)
     training.step = 1  # the code book needs no statistics of encodings for its time to be taken
     steps = fit(training, source)
     return lambda: next(steps)
@@ -76,7 +83,7 @@ class Steps:
     Attributes:
         course: What was trained.
         dtype: What ours computes in.
-        naive: Float32, contiguous, one operator after the other.
+        naive: Float32, contiguous, one operator after the other, every pair written out.
         ours: As `mue train` does it.
         work: What was counted.
     """
@@ -121,7 +128,10 @@ def measure_training(
         pair = source.pair(torch.arange(1, device=device))
         height, width = pair.x.shape[-2:]
         dtype = precision(ours(config))
-        jobs = {way.__name__: stepper(way(config), source, device) for way in (naive, ours)}
+        jobs = {
+            "naive": stepper(naive(config), source, device, plain=True),
+            "ours": stepper(ours(config), source, device),
+        }
         name = f"{course.preset}, batch {course.batch}"
 
         def tell(done: int, total: int, name: str = name) -> None:

@@ -196,7 +196,7 @@ class UNetDecoder(nn.Module):
                 h = F.dropout(h, self.dropout)
         height, width = features.size
         if self.level > len(self.stages):
-            return self._read_out(h[..., :height, :width], codes)
+            return self.read_out(h[..., :height, :width], codes)
         return h.unflatten(0, (b, k))[..., :height, :width]
 
     def enter(
@@ -252,7 +252,7 @@ class UNetDecoder(nn.Module):
     def _stage(self, i: int, h: Tensor, skips: Sequence[Tensor]) -> Tensor:
         return self.stages[i - 1](self._entering(i, h, skips))
 
-    def _read_out(
+    def read_out(
         self, h: Float[Tensor, "b c h w"], codes: Float[Tensor, "b k d"]
     ) -> Float[Tensor, "b k c2 h w"]:
         """What the readout makes of h joined with each code, without k copies of h.

@@ -1,0 +1,76 @@
+"""`exact` as one would write it down first: features copied for each code, every pair a sum."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from mue.models.modal import Modal
+from mue.nn.unet import UNetDecoder
+from mue.objective import Likelihood, Weights, balanced
+from mue.train import Training
+from mue.types import ExactTrace, Terms, Trace
+
+
+def write_out_(training: Training) -> None:
+    """Let a training of `exact` compute so; others have nothing that would be written out."""
+    network = training.learner.network
+    if training.config.method != "exact" or not isinstance(network, Modal):
+        return
+    training.objective = objective
+    decoder = network.decoder
+    if isinstance(decoder, UNetDecoder):
+
+        def read_out(h: Tensor, codes: Tensor) -> Tensor:
+            return decoder.readout(decoder.join(h, codes)).unflatten(0, codes.shape[:2])
+
+        decoder.read_out = read_out
+
+
+def objective(
+    trace: Trace,
+    y: Float[Tensor, "b r *y"],
+    weights: Weights,
+    kind: Likelihood,
+    deviation: float = 1.0,
+) -> Terms:
+    """The terms of `mue.objective.objective`, with b n r *y and b n n *y numbers on the way."""
+    if not isinstance(trace, ExactTrace) or kind != "bernoulli":
+        raise TypeError(f"`trace` must be of coins and of the method exact, got {type(trace)}")
+    del deviation
+    log_c, log_y = trace.log_prior[:, :, None], log_likelihood(trace.logits, y)
+    with torch.no_grad():
+        score = balanced(log_y / weights.temperature) if weights.balance else log_c + log_y
+        responsibility = score.softmax(dim=1)
+    s, p = trace.logits.sigmoid(), trace.log_prior.exp()
+    far = log_y.new_zeros(())
+    if weights.energy:
+        own = torch.eye(p.shape[1], dtype=torch.bool, device=p.device)
+        apart = soft_iou_distance(s, s).masked_fill(own, 0)
+        near = (p[:, :, None] * soft_iou_distance(s, y)).mean(dim=2).sum(dim=1)
+        far = (2 * near - (p[:, :, None] * p[:, None] * apart).sum(dim=(1, 2))).mean()
+    return Terms(
+        prior=-weights.prior * (responsibility * log_c).sum(dim=1).mean(),
+        reconstruction=-weights.reconstruction * (responsibility * log_y).sum(dim=1).mean(),
+        commitment=log_y.new_zeros(()),
+        energy=weights.energy * far,
+    )
+
+
+def log_likelihood(
+    logits: Float[Tensor, "b n *y"], y: Float[Tensor, "b r *y"]
+) -> Float[Tensor, "b n r"]:
+    """Every answer under every decoding, pixel by pixel."""
+    a, b = torch.broadcast_tensors(logits[:, :, None], y[:, None])
+    return -F.binary_cross_entropy_with_logits(a, b, reduction="none").flatten(3).sum(dim=3)
+
+
+def soft_iou_distance(
+    a: Float[Tensor, "b m *y"], b: Float[Tensor, "b n *y"]
+) -> Float[Tensor, "b m n"]:
+    """Every pair of probability maps, pixel by pixel."""
+    left, right = a.flatten(2)[:, :, None], b.flatten(2)[:, None]
+    both = left * right
+    return 1 - (both.sum(dim=3) + 1) / ((left + right - both).sum(dim=3) + 1)
