@@ -596,6 +596,8 @@ def _compiled(call: _Plain, training: Training) -> Forward:
     """
     learner = training.learner
     parts: list[tuple[Any, str]] = [(learner, "forward")]
+    if training.device.type == "cuda" and distributed.world() == 1:  # nothing is sent on the way
+        parts.append((call, "score"))
     if training.kernels:
         around = {UNetEncoder: "enter", UNetDecoder: "enter", Posterior: "beside"}
         around |= {Codebook: "forward", _Plain: "score"}

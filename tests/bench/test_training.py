@@ -15,9 +15,9 @@ LIMITS = {torch.float32: Limits(1e9, 1e10)}
 def test_the_accelerator_takes_the_batches_of_the_paper_and_a_processor_smaller_ones():
     fast = courses(torch.device("cuda"))
     assert fast[:2] == [Course("guess", 256), Course("lidc", 64, 128)]
-    assert fast[2:] == [Course("guess-exact", 256), Course("lidc-exact", 64, 128)]
+    assert fast[2:] == [Course("lidc-exact", 64, 128)]
     sizes = {c.preset: c.batch for c in courses(CPU)}
-    assert sizes == {"guess": 32, "lidc": 4, "guess-exact": 32, "lidc-exact": 4}
+    assert sizes == {"guess": 32, "lidc": 4, "lidc-exact": 4}
     assert all(q.batch < sizes[q.preset] for q in courses(CPU, quick=True))
 
 

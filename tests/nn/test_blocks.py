@@ -3,7 +3,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mue.nn.blocks import ResidualBlock, double, halve, normalization, pad_to_multiple
+from mue.nn.blocks import GroupNorm, ResidualBlock, double, halve, normalization, pad_to_multiple
 from mue.nn.streams import Errands
 
 
@@ -65,6 +65,27 @@ def test_groups_of_eight_channels_are_normalized_together(channels, group):
     torch.testing.assert_close(
         groups.var(dim=2, correction=0), torch.ones_like(groups[..., 0]), atol=1e-4, rtol=0
     )
+
+
+@pytest.mark.parametrize("offset", [0.0, 30.0])
+def test_moments_of_single_channels_give_the_normalization_of_their_groups(offset: float):
+    """What a compiler is given, against torch's own in twice the digits."""
+    torch.manual_seed(0)
+    norm = GroupNorm(3, 24)
+    for p in norm.parameters():
+        torch.nn.init.normal_(p)
+    x = offset + torch.rand(24, 1, 1) * torch.randn(2, 24, 9, 7)
+    x = x.to(memory_format=torch.channels_last).requires_grad_()
+    long = torch.nn.GroupNorm(3, 24).double()
+    long.load_state_dict(norm.state_dict())
+    precise, gradient = x.detach().double().requires_grad_(), torch.randn_like(x)
+    found, right = norm.by_channels(x), long(precise)
+    assert found.stride() == x.stride()
+    torch.testing.assert_close(found, right.float(), atol=1e-4, rtol=1e-4)
+    mine = torch.autograd.grad((found * gradient).sum(), [x, *norm.parameters()])
+    wanted = torch.autograd.grad((right * gradient).sum(), [precise, *long.parameters()])
+    for a, b in zip(mine, wanted, strict=True):
+        torch.testing.assert_close(a, b.float(), atol=1e-3, rtol=1e-4)
 
 
 def test_no_normalization_is_none():

@@ -43,7 +43,6 @@ def courses(device: torch.device, *, quick: bool = False) -> list[Course]:
     return [
         Course("guess", games),
         Course("lidc", slices, 128),
-        Course("guess-exact", games),
         Course("lidc-exact", slices, 128),
     ]
 

@@ -25,7 +25,42 @@ def normalization(kind: Norm, channels: int) -> nn.Module:
     """A normalization layer: groups of 8 channels, or of all where 8 does not fit."""
     if kind == "none":
         return nn.Identity()
-    return nn.GroupNorm(channels // 8 if channels % 8 == 0 else 1, channels)
+    return GroupNorm(channels // 8 if channels % 8 == 0 else 1, channels)
+
+
+class GroupNorm(nn.GroupNorm):
+    """The same as torch's; on a GPU a compiler is given it so that images are left as they lie.
+
+    Torch's form has the channels of a group in one piece: images in channels_last would be copied
+    there and back, in both directions.
+    """
+
+    def forward(self, input: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:  # noqa: A002
+        """Normalize each group of channels, then scale and shift each channel."""
+        if input.is_cuda and torch.compiler.is_compiling():
+            return self.by_channels(input)
+        return super().forward(input)
+
+    def by_channels(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
+        """The same from the moments of single channels, in float32 as autocast does it.
+
+        They are those of what differs from one of the pixels: squares of numbers far from 0 would
+        leave few digits for what they differ in.
+        """
+        x = x.float()
+        pixel = x[:, :, :1, :1].detach()
+        gap = x - pixel
+        mean, square = gap.mean(dim=(2, 3), keepdim=True), gap.square().mean((2, 3), keepdim=True)
+        var, mean = square - mean.square(), mean + pixel
+        of_group = self._over_groups(mean)
+        var = self._over_groups(var + (mean - of_group).square())
+        scale = (var + self.eps).rsqrt() * self.weight[:, None, None]
+        return (x - of_group) * scale + self.bias[:, None, None]
+
+    def _over_groups(self, x: Float[Tensor, "b c 1 1"]) -> Float[Tensor, "b c 1 1"]:
+        """Each channel's value replaced by the mean over its group."""
+        groups = x.unflatten(1, (self.num_groups, -1))
+        return groups.mean(dim=2, keepdim=True).expand_as(groups).flatten(1, 2)
 
 
 @dataclass(frozen=True, slots=True)
