@@ -14,7 +14,6 @@ from mue.objective import (
     energy,
     log_likelihood,
     objective,
-    paired,
     soft_iou_distance,
 )
 from mue.types import ExactTrace, HeadsTrace, LatentTrace, VqTrace
@@ -367,11 +366,3 @@ def test_of_heads_the_best_learns_or_all_do(kind, best):
     expected = losses.amin(dim=1) if best else losses.mean(dim=1)
     torch.testing.assert_close(terms.total, expected.mean())
     assert (terms.prior, terms.commitment, terms.energy) == (0, 0, 0)
-
-
-@pytest.mark.parametrize("pieces", [1, 4, 20])
-def test_pairs_do_not_depend_on_how_rows_are_cut(pieces: int):
-    torch.manual_seed(0)
-    a, b = torch.randn(2, 3, 40), torch.randn(2, 5, 40)
-    slowly = (a[:, :, None] * b[:, None]).sum(dim=3)
-    torch.testing.assert_close(paired(a, b, pieces), slowly)

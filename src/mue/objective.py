@@ -13,7 +13,6 @@ w_c ~ p(c|x) p(y|c,x) held fixed, so this is how it is written: both methods the
 terms, a cross entropy of the prior and a reconstruction, and the terms can be weighed alike.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,8 +23,6 @@ from torch import Tensor
 
 from mue.distributed import all_max_, all_sum_
 from mue.types import HeadsTrace, LatentTrace, Terms, Trace, VqTrace
-
-_PIECES = 32  # of a long row, on a GPU
 
 Likelihood = Literal["bernoulli", "categorical", "normal"]
 
@@ -76,9 +73,9 @@ def log_likelihood(
             flat, answer = logits.flatten(2), y.flatten(2)
             if flat.shape[1] == answer.shape[1] == 1:  # a product of single rows is slow on a GPU
                 return (flat * answer - F.softplus(flat)).sum(dim=2, keepdim=True)
-            return paired(flat, answer) - F.softplus(flat).sum(dim=2, keepdim=True)
+            return flat @ answer.mT - F.softplus(flat).sum(dim=2, keepdim=True)
         case "categorical":
-            return paired(logits.log_softmax(dim=2).flatten(2), y.flatten(2))
+            return logits.log_softmax(dim=2).flatten(2) @ y.flatten(2).mT
         case "normal":
             gap = logits.flatten(2)[:, :, None] - y.flatten(2)[:, None]
             return -0.5 * (gap / deviation).square().sum(dim=3)
@@ -158,24 +155,9 @@ def soft_iou_distance(
 ) -> Float[Tensor, "b m n"]:
     """1 - (I + 1) / (U + 1) of every pair of probability maps, I the sum of their products."""
     a_, b_ = a.flatten(2), b.flatten(2)
-    both = paired(a_, b_)
+    both = a_ @ b_.mT
     either = a_.sum(dim=2)[:, :, None] + b_.sum(dim=2)[:, None] - both
     return 1 - (both + 1) / (either + 1)
-
-
-def paired(
-    a: Float[Tensor, "b m p"], b: Float[Tensor, "b n p"], pieces: int | None = None
-) -> Float[Tensor, "b m n"]:
-    """The product of every pair, summed over p.
-
-    A GPU takes rows in pieces: a few long ones would keep a few of its processors busy.
-    """
-    if pieces is None:
-        pieces = math.gcd(a.shape[2], _PIECES) if a.is_cuda else 1
-    if pieces == 1:
-        return a @ b.mT
-    a, b = (t.unflatten(2, (pieces, -1)).transpose(1, 2) for t in (a, b))
-    return (a @ b.mT).sum(dim=1)
 
 
 def balanced(score: Float[Tensor, "b n r"], rounds: int = 5) -> Float[Tensor, "b n r"]:

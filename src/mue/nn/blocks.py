@@ -225,13 +225,14 @@ def double(x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h2 w2"]:
     """
     if not torch.compiler.is_compiling():
         return F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=False)
+    layout = torch.channels_last if x.is_contiguous(memory_format=torch.channels_last) else None
     for side in (2, 3):
         n = x.shape[side]
         before = torch.cat([x.narrow(side, 0, 1), x.narrow(side, 0, n - 1)], side)
         after = torch.cat([x.narrow(side, 1, n - 1), x.narrow(side, n - 1, 1)], side)
         pair = torch.stack([0.75 * x + 0.25 * before, 0.75 * x + 0.25 * after], side + 1)
         x = pair.flatten(side, side + 1)
-    return x
+    return x if layout is None else x.contiguous(memory_format=layout)
 
 
 class Rise(nn.Module):
