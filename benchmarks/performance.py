@@ -142,7 +142,8 @@ def section(folder: Path, target: Path) -> str:
     limits = content["limits"]
     peaks = ", ".join(f"{v['peak'] / 1e12:.3g} TFLOP/s in {kind}" for kind, v in limits.items())
     bandwidth = max(v["bandwidth"] for v in limits.values())
-    made = f"seed {content['seed']}, version {content['version']}, commit {content['commit']}"
+    commit = content["commit"][:12]
+    made = f"seed {content['seed']}, version {content['version']}, commit {commit}"
     command = content["command"] + (" --profile" if (folder / PROFILE).is_file() else "")
     where = f"torch {content['torch']}, threads {content['threads']}"
     parts = [
@@ -164,6 +165,16 @@ def section(folder: Path, target: Path) -> str:
     return "\n\n".join(parts)
 
 
+def ending(curves: dict[str, list[dict[str, list[float]]]], part: int = 6) -> str:
+    """Where each way ends: what its seeds reconstruct with, over the last part of the steps."""
+    said: list[str] = []
+    for way, runs in curves.items():
+        lasts = [run["reconstruction"][-max(1, len(run["step"]) // part) :] for run in runs]
+        means = sorted(sum(last) / len(last) for last in lasts)
+        said.append(f"{means[0]:.3f} to {means[-1]:.3f} ({way})")
+    return f"Over the last of {part} parts the reconstruction is {', '.join(said)}."
+
+
 def learning(folder: Path, target: Path) -> str:
     """Whether what is fast learns the same."""
     content = json.loads((folder / CURVES).read_text())
@@ -171,9 +182,10 @@ def learning(folder: Path, target: Path) -> str:
     title = f"{about['preset']}, {about['device']}"
     path = figures.save(draw_curves(curves, TERMS, title), target / "curves.png")
     what = (
-        f"On {about['device']}, torch {about['torch']}, commit {about['commit']}: the terms of the "
-        "objective in naive float32 and in ours, with the same seeds and the same data. A band is "
-        "what the seeds of one way span."
+        f"On {about['device']}, torch {about['torch']}, commit {about['commit'][:12]}: the terms "
+        "of the objective in naive float32 and in ours, with the same seeds and the same data. A "
+        "band is what the seeds of one way span. Peaks are codes that come into use, at another "
+        f"step with another seed. {ending(curves)}"
     )
     picture = f"![Loss curves](figures/performance/{path.name})"
     return "\n\n".join(["## Does it learn the same?", f"    {about['command']}", what, picture])
