@@ -80,15 +80,22 @@ def halves(device: torch.device) -> bool:
     return device.type == "cuda"
 
 
-def load(model: str | Path, *, device: Device = "auto", half: bool | None = None) -> Predictor:
+def load(
+    model: str | Path,
+    *,
+    device: Device = "auto",
+    half: bool | None = None,
+    record: bool = True,
+) -> Predictor:
     """A bundled model by its name, or the model in a run folder, ready to answer.
 
     `half` says whether convolutions and products are computed in half precision: by default on a
-    GPU. Probabilities and answers come out in float32 either way.
+    GPU. Probabilities and answers come out in float32 either way. `record` says whether a GPU may
+    record what it is asked for again.
     """
     folder, where = find(model), choose_device(device)
     half = halves(where) if half is None else half
-    return Predictor(load_network(folder, where), load_config(folder), half=half)
+    return Predictor(load_network(folder, where), load_config(folder), half=half, record=record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +116,20 @@ class Predictor:
     """A trained network and the configuration it was trained with.
 
     No call depends on another. On a GPU, what is asked for again with few pixels is recorded and
-    replayed, which needs no launch of each kernel.
+    replayed, which needs no launch of each kernel. A recording reads the weights where they lie:
+    they may be changed in place, but for other ones in their place `record` is to be off.
 
     With `half` a network of ours is rounded as a whole, once: each call would have to round its
     weights again otherwise. What decides probabilities is computed in float32 either way.
     """
 
     def __init__(
-        self, network: Modal | ProbUNet | Heads, config: Config, *, half: bool = False
+        self,
+        network: Modal | ProbUNet | Heads,
+        config: Config,
+        *,
+        half: bool = False,
+        record: bool = True,
     ) -> None:
         self.network = network
         self.config = config
@@ -124,7 +137,7 @@ class Predictor:
         self._rounded = half and isinstance(network, Modal)
         if self._rounded:
             network.to(dtype=self._narrow)
-        self._recorder = Recorder()
+        self._recorder = Recorder() if record and isinstance(network, Modal) else None
 
     @property
     def device(self) -> torch.device:
@@ -179,14 +192,10 @@ class Predictor:
                 found = self.network.propose(x, k, least=least, generator=generator)
             return self._pixels(found.logits.float()), found.prob.float(), found.code
 
-        if self._recordable(x, k, least):
+        few = x.numel() // x.shape[1] * k * self.config.model.c_out <= _SMALL
+        if self._recorder is not None and x.is_cuda and least <= 0 and few:
             return Hypotheses(*self._recorder((x.shape, k), answer, x))
         return Hypotheses(*answer(x))
-
-    def _recordable(self, x: Tensor, k: int, least: float) -> bool:
-        """Whether the answers wait for nothing but launches, and are few enough to keep a place."""
-        few = x.numel() // x.shape[1] * k * self.config.model.c_out <= _SMALL
-        return x.is_cuda and isinstance(self.network, Modal) and least <= 0 and few
 
     @torch.inference_mode()
     def densities(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from threading import Lock
@@ -38,22 +39,35 @@ class Recording:
 
 
 class Recorder:
-    """Records what is asked for a second time, and keeps the last few recordings."""
+    """Records what is asked for a second time, and keeps the last few recordings.
+
+    Where recording fails, the work is done as it comes from then on, with a line that says why.
+    """
 
     def __init__(self, most: int = 8) -> None:
         self._most = most
+        self._works = True
         self._kept: OrderedDict[Hashable, Recording | None] = OrderedDict()
         self._lock = Lock()  # a recording has one place for its input
 
     def __call__(self, key: Hashable, work: Work, x: Tensor) -> tuple[Tensor, ...]:
         """What the work makes of x; the same key stands for the same work and the same shape."""
         with self._lock:
-            if key not in self._kept:
-                self._keep(key, None)
-                return work(x)
-            recording = self._kept[key] or Recording(work, x)
-            self._keep(key, recording)
-            return recording(x)
+            recording = self._find(key, work, x)
+            return work(x) if recording is None else recording(x)
+
+    def _find(self, key: Hashable, work: Work, x: Tensor) -> Recording | None:
+        asked_before = key in self._kept
+        recording = self._kept.get(key)
+        if recording is None and asked_before and self._works:
+            try:
+                recording = Recording(work, x)
+            except RuntimeError as error:  # no memory is left, or an operator cannot be recorded
+                self._works = False
+                reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+                warnings.warn(f"answers are not recorded: it failed ({reason})", stacklevel=4)
+        self._keep(key, recording)
+        return recording
 
     def _keep(self, key: Hashable, recording: Recording | None) -> None:
         self._kept[key] = recording
