@@ -9,10 +9,10 @@ import pytest
 SRC = Path(__file__).parents[1] / "src" / "mue"
 LAYERS = [
     {"version", "metrics", "distributed", "files"},
-    {"types", "config", "meeting", "recording"},
+    {"types", "config", "meeting"},
     {"nn"},
     {"objective", "models", "data", "plan", "update"},
-    {"train"},
+    {"train", "recording"},
     {"checkpoint"},
     {"predict"},
     {"evaluate"},

@@ -13,6 +13,7 @@ w_c ~ p(c|x) p(y|c,x) held fixed, so this is how it is written: both methods the
 terms, a cross entropy of the prior and a reconstruction, and the terms can be weighed alike.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,6 +26,7 @@ from mue.distributed import all_max_, all_sum_
 from mue.types import HeadsTrace, LatentTrace, Terms, Trace, VqTrace
 
 Likelihood = Literal["bernoulli", "categorical", "normal"]
+Distance = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +83,31 @@ def log_likelihood(
             return -0.5 * (gap / deviation).square().sum(dim=3)
 
 
+def soft_iou_distance(
+    a: Float[Tensor, "b m *y"], b: Float[Tensor, "b n *y"]
+) -> Float[Tensor, "b m n"]:
+    """1 - (I + 1) / (U + 1) of every pair of probability maps, I the sum of their products."""
+    a_, b_ = a.flatten(2), b.flatten(2)
+    both = a_ @ b_.mT
+    either = a_.sum(dim=2)[:, :, None] + b_.sum(dim=2)[:, None] - both
+    return 1 - (both + 1) / (either + 1)
+
+
 def objective(
     trace: Trace,
     y: Float[Tensor, "b r *y"],
     weights: Weights,
     kind: Likelihood,
     deviation: float = 1.0,
+    *,
+    likelihood: Callable[..., Tensor] = log_likelihood,
+    distance: Distance = soft_iou_distance,
 ) -> Terms:
-    """The terms for a batch, each a mean over inputs and answers."""
+    """The terms for a batch, each a mean over inputs and answers.
+
+    `exact` takes every pair of a code and an answer, and of two codes: `likelihood` and `distance`
+    are how.
+    """
     if isinstance(trace, VqTrace):
         decoded, answer = (t.flatten(0, 1)[:, None] for t in (trace.logits, y))
         one = log_likelihood(decoded, answer, kind, deviation)
@@ -110,7 +129,7 @@ def objective(
             commitment=one.new_zeros(()),
             energy=one.new_zeros(()),
         )
-    log_y = log_likelihood(trace.logits, y, kind, deviation)
+    log_y = likelihood(trace.logits, y, kind, deviation)
     if isinstance(trace, HeadsTrace):
         best = log_y.amax(dim=1) if weights.best else log_y.mean(dim=1)
         return Terms(
@@ -127,14 +146,17 @@ def objective(
         prior=-weights.prior * (responsibility * log_c).sum(dim=1).mean(),
         reconstruction=-weights.reconstruction * (responsibility * log_y).sum(dim=1).mean(),
         commitment=log_y.new_zeros(()),
-        energy=weights.energy * energy(trace.logits.sigmoid(), trace.log_prior.exp(), y)
+        energy=weights.energy * energy(trace.logits.sigmoid(), trace.log_prior.exp(), y, distance)
         if weights.energy
         else log_y.new_zeros(()),
     )
 
 
 def energy(
-    s: Float[Tensor, "b n *y"], p: Float[Tensor, "b n"], y: Float[Tensor, "b r *y"]
+    s: Float[Tensor, "b n *y"],
+    p: Float[Tensor, "b n"],
+    y: Float[Tensor, "b r *y"],
+    distance: Distance = soft_iou_distance,
 ) -> Float[Tensor, ""]:
     """The energy distance between weighted answers and raters, mean over the batch.
 
@@ -144,20 +166,10 @@ def energy(
     soft IoU distance, so this is the metric `ged` made smooth: it teaches answers and prior at
     once, and its second term keeps the codes apart.
     """
-    attraction = torch.einsum("bn,bnr->b", p, soft_iou_distance(s, y)) / y.shape[1]
-    apart = soft_iou_distance(s, s)
+    attraction = torch.einsum("bn,bnr->b", p, distance(s, y)) / y.shape[1]
+    apart = distance(s, s)
     apart = apart - torch.diag_embed(apart.diagonal(dim1=1, dim2=2))  # an answer is its own twin
     return (2 * attraction - torch.einsum("bn,bnm,bm->b", p, apart, p)).mean()
-
-
-def soft_iou_distance(
-    a: Float[Tensor, "b m *y"], b: Float[Tensor, "b n *y"]
-) -> Float[Tensor, "b m n"]:
-    """1 - (I + 1) / (U + 1) of every pair of probability maps, I the sum of their products."""
-    a_, b_ = a.flatten(2), b.flatten(2)
-    both = a_ @ b_.mT
-    either = a_.sum(dim=2)[:, :, None] + b_.sum(dim=2)[:, None] - both
-    return 1 - (both + 1) / (either + 1)
 
 
 def balanced(score: Float[Tensor, "b n r"], rounds: int = 5) -> Float[Tensor, "b n r"]:

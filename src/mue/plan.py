@@ -72,6 +72,11 @@ def plan(config: Config, device: torch.device) -> Plan:
     return Plan(bfloat16, kernels, compiles, graph, tuple(notes))
 
 
+def reason(error: Exception) -> str:
+    """What went wrong, for a line that says what is left out because of it."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def _no_bfloat16(device: torch.device) -> str | None:
     if device.type == "cuda" and not torch.cuda.is_bf16_supported():
         return "this GPU cannot compute in bfloat16"

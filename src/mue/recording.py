@@ -10,6 +10,9 @@ from threading import Lock
 import torch
 from torch import Tensor
 
+from mue.nn.streams import beside
+from mue.plan import reason
+
 Work = Callable[[Tensor], tuple[Tensor, ...]]
 
 
@@ -23,8 +26,7 @@ class Recording:
     def __init__(self, work: Work, x: Tensor) -> None:
         self._x = x.clone()
         stream = torch.cuda.Stream(x.device)
-        stream.wait_stream(torch.cuda.current_stream(x.device))
-        with torch.cuda.stream(stream):
+        with beside(stream):
             work(self._x)  # libraries take their memory before they are recorded
         torch.cuda.current_stream(x.device).wait_stream(stream)
         self._graph = torch.cuda.CUDAGraph()
@@ -64,8 +66,8 @@ class Recorder:
                 recording = Recording(work, x)
             except RuntimeError as error:  # no memory is left, or an operator cannot be recorded
                 self._works = False
-                reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-                warnings.warn(f"answers are not recorded: it failed ({reason})", stacklevel=4)
+                said = f"answers are not recorded: it failed ({reason(error)})"
+                warnings.warn(said, stacklevel=4)
         self._keep(key, recording)
         return recording
 

@@ -31,7 +31,7 @@ from mue.nn.shared import share_
 from mue.nn.streams import Errands, beside
 from mue.nn.unet import UNetDecoder, UNetEncoder
 from mue.objective import Likelihood, Weights, objective
-from mue.plan import plan
+from mue.plan import plan, reason
 from mue.types import ExactTrace, Pair, Terms, Trace, VqTrace
 from mue.update import Update
 
@@ -643,12 +643,11 @@ def _while_it_works(
 
 def _fall_back(config: Config, switch: str, error: Exception) -> None:
     """Say in a line what is not done because it failed, or refuse where somebody insists on it."""
-    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
     if getattr(config.compute, switch) == "on":
         raise ValueError(
-            f"compute.{switch} is on, and it failed: {reason}; take auto or off"
+            f"compute.{switch} is on, and it failed: {reason(error)}; take auto or off"
         ) from error
-    warnings.warn(f"compute.{switch} is off: it failed ({reason})", stacklevel=2)
+    warnings.warn(f"compute.{switch} is off: it failed ({reason(error)})", stacklevel=2)
 
 
 def _detached(trace: Trace) -> Trace:

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from mue.models.modal import Modal
 from mue.nn.unet import UNetDecoder
-from mue.objective import Likelihood, Weights, balanced
+from mue.objective import Likelihood, Weights
+from mue.objective import objective as together
 from mue.train import Training
 from mue.types import ExactTrace, Terms, Trace
 
@@ -39,30 +40,19 @@ def objective(
     """The terms of `mue.objective.objective`, with b n r *y and b n n *y numbers on the way."""
     if not isinstance(trace, ExactTrace) or kind != "bernoulli":
         raise TypeError(f"`trace` must be of coins and of the method exact, got {type(trace)}")
-    del deviation
-    log_c, log_y = trace.log_prior[:, :, None], log_likelihood(trace.logits, y)
-    with torch.no_grad():
-        score = balanced(log_y / weights.temperature) if weights.balance else log_c + log_y
-        responsibility = score.softmax(dim=1)
-    s, p = trace.logits.sigmoid(), trace.log_prior.exp()
-    far = log_y.new_zeros(())
-    if weights.energy:
-        own = torch.eye(p.shape[1], dtype=torch.bool, device=p.device)
-        apart = soft_iou_distance(s, s).masked_fill(own, 0)
-        near = (p[:, :, None] * soft_iou_distance(s, y)).mean(dim=2).sum(dim=1)
-        far = (2 * near - (p[:, :, None] * p[:, None] * apart).sum(dim=(1, 2))).mean()
-    return Terms(
-        prior=-weights.prior * (responsibility * log_c).sum(dim=1).mean(),
-        reconstruction=-weights.reconstruction * (responsibility * log_y).sum(dim=1).mean(),
-        commitment=log_y.new_zeros(()),
-        energy=weights.energy * far,
+    return together(
+        trace, y, weights, kind, deviation, likelihood=log_likelihood, distance=soft_iou_distance
     )
 
 
 def log_likelihood(
-    logits: Float[Tensor, "b n *y"], y: Float[Tensor, "b r *y"]
+    logits: Float[Tensor, "b n *y"],
+    y: Float[Tensor, "b r *y"],
+    kind: Likelihood,
+    deviation: float,
 ) -> Float[Tensor, "b n r"]:
     """Every answer under every decoding, pixel by pixel."""
+    del kind, deviation  # of coins
     a, b = torch.broadcast_tensors(logits[:, :, None], y[:, None])
     return -F.binary_cross_entropy_with_logits(a, b, reduction="none").flatten(3).sum(dim=3)
 
