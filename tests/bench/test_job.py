@@ -84,3 +84,11 @@ def test_growth_is_the_power_of_the_cost():
 def test_the_same_command_can_be_typed_again():
     assert job.command(None, False) == "mue bench"
     assert job.command("training", True) == "mue bench --only training --quick"
+
+
+def test_a_folder_that_cannot_be_is_refused_before_anything_is_measured(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("mine")
+    monkeypatch.setattr(job, "measure_limits", lambda *_, **__: pytest.fail("it measured"))
+    with pytest.raises(NotADirectoryError):
+        bench(tmp_path / "file" / "out", device="cpu", what=TINY)
+    assert (tmp_path / "file").read_text() == "mine"

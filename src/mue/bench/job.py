@@ -123,6 +123,7 @@ def bench(
         RunError: The device is not there.
     """
     where, target = choose_device(device), Path(out)
+    target.mkdir(parents=True, exist_ok=True)  # what cannot be is known before it is measured
     what = plan(where, quick=quick) if what is None else what
     configs = [course_config(course, where, seed) for course in what.courses]
     kinds = {torch.float32, *(precision(ours(config)) for config in configs)}
