@@ -19,15 +19,16 @@ from typing import Any
 
 import torch
 
-from mue import figures
+from mue.atomic import write_atomic
 from mue.bench.draw import draw_curves
 from mue.bench.setups import naive, ours
-from mue.checkpoint import commit
-from mue.config import Config, preset
+from mue.config.presets import preset
+from mue.config.schema import Config
 from mue.data.build import build_source
-from mue.files import write_atomic
-from mue.predict import choose_device, device_name
-from mue.train import Training, fit, measure
+from mue.devices import choose_device, device_name
+from mue.plots import games as figures
+from mue.training.checkpoint import commit
+from mue.training.loop import Training, fit, measure
 
 
 def whole(config: Config) -> Config:

@@ -4,7 +4,8 @@
 
 Prints for each shape the microseconds of a 3x3 convolution with bias and ReLU (forward), of the
 gradient of its input with the mask (input) and of its weight and bias (weight): by cuDNN, by
-`mue.nn.kernels`, and the least that the memory allows. With `--tiles`, many ways to cut them are
+`mue.kernels.launch`, and the least that the memory allows. With `--tiles`, many ways to cut them
+are
 timed, and the fastest three are shown: what `conv_tiles` and `grad_tiles` should choose.
 """
 
@@ -74,7 +75,7 @@ def bandwidth() -> float:
 
 def jobs(shape: str) -> dict[str, tuple[Callable[[], object], Callable[[], torch.Tensor]]]:
     """The three kinds of work at a shape, each by the library and by us."""
-    from mue.nn.kernels import convolution, gradients
+    from mue.kernels.launch import convolution, gradients
 
     b, h, w, c, n = SHAPES[shape]
     torch.manual_seed(0)
@@ -105,7 +106,7 @@ def jobs(shape: str) -> dict[str, tuple[Callable[[], object], Callable[[], torch
 
 def ways(shape: str, kind: str) -> list[Tiles]:
     """Some ways to cut the work. Not all of them fit into a processor."""
-    from mue.nn import kernels
+    from mue.kernels import launch as kernels
 
     b, h, w, c, n = SHAPES[shape]
     if kind == "input":
@@ -140,7 +141,7 @@ def ways(shape: str, kind: str) -> list[Tiles]:
 
 def every_way(shape: str, kind: str, *, timed: bool) -> list[tuple[float, Tiles]]:
     """The work cut in each of them; untimed, they are only compiled."""
-    from mue.nn import kernels
+    from mue.kernels import launch as kernels
 
     found: list[tuple[float, Tiles]] = []
     chooser = "grad_tiles" if kind == "weight" else "conv_tiles"

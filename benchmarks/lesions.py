@@ -22,12 +22,14 @@ import torch
 from results import ROOT, insert
 
 import mue
-from mue import figures, pictures, run
-from mue.agreement import agreement
-from mue.checkpoint import LOG, commit, load_config, origin, weights_digest
-from mue.data.prepared import open_prepared
+from mue.commands import run
+from mue.data.prepared.store import open_prepared
+from mue.evaluation.raters import agreement
 from mue.metrics.calibration import reliability
-from mue.train import Record
+from mue.plots import games as figures
+from mue.plots import slices as pictures
+from mue.training.checkpoint import LOG, commit, load_config, origin, weights_digest
+from mue.training.loop import Record
 
 METRICS = ("ged", "ged_16", "hm_iou_16", "dice_top", "coverage_4", "coverage_16")
 MORE = ("ged", "rest", "ged_16", "ged_32", "ged_50", "ged_100", "hm_iou_16", "dice_top")

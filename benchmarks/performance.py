@@ -17,9 +17,9 @@ from typing import Any
 from curves import CURVES, TERMS
 from results import ROOT, insert
 
-from mue import figures
 from mue.bench.draw import draw_curves
 from mue.bench.job import BENCH, PROFILE, drawings
+from mue.plots import games as figures
 
 TOP = 12  # operators shown of a profile
 COUNTED = ("GB", "GFLOP", "floor, ms", "share")

@@ -18,8 +18,9 @@ from typing import Any
 import torch
 
 import mue
-from mue import cli, run
-from mue.checkpoint import commit, load_config
+from mue.cli.main import main as cli
+from mue.commands import run
+from mue.training.checkpoint import commit, load_config
 
 ROOT = Path(__file__).parents[1]
 
@@ -40,7 +41,7 @@ def trained(preset: str, seed: int, *options: str) -> Row:
     folder = ROOT / "runs" / "results" / name
     words = ["train", preset, "--seed", str(seed), *options]
     if not (folder / "figures" / "history.png").exists():
-        cli.main([*words, "--out", str(folder), "--resume"])
+        cli([*words, "--out", str(folder), "--resume"])
     seconds = run.read_log(folder)[-1].seconds
     label = f"`{' '.join([preset, *options])}`, seed {seed}"
     return Row(label, folder, f"mue {' '.join(words)} --out runs/{preset}-{seed}", seconds)

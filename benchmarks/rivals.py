@@ -29,14 +29,15 @@ from performance import markdown
 from results import ROOT, insert
 
 import mue
-from mue import figures, run
-from mue.checkpoint import load_config, origin, weights_digest
-from mue.compare import HIGHER, SAMPLES, Point, Rival, best
-from mue.config import preset
-from mue.data.guess import CATEGORIES
-from mue.data.prepared import open_prepared
+from mue.commands import run
+from mue.config.presets import preset
+from mue.data.prepared.store import open_prepared
+from mue.data.synthetic.guess import CATEGORIES
+from mue.evaluation.compare import HIGHER, SAMPLES, Point, Rival, best
+from mue.inference.load import bundled
 from mue.metrics.interval import Interval
-from mue.predict import bundled
+from mue.plots import games as figures
+from mue.training.checkpoint import load_config, origin, weights_digest
 
 INPUTS, SEED = 1000, 0
 FIGURES = ROOT / "docs" / "figures"

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from mue import run
-from mue.cli import main
-from mue.config import (
+from mue.cli.main import main
+from mue.commands import run
+from mue.config.schema import (
     CodebookConfig,
     ComputeConfig,
     Config,
@@ -22,8 +22,9 @@ from mue.config import (
     TrainConfig,
     ViewsConfig,
 )
-from mue.data.item import Item
-from mue.data.prepared import Split, split_of, write
+from mue.data.prepared.item import Item
+from mue.data.prepared.splits import Split, split_of
+from mue.data.prepared.store import write
 
 torch.set_num_threads(1)  # the tensors here are tiny: threads would only wait for one another
 

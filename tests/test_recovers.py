@@ -6,7 +6,7 @@ from statistics import mean
 import pytest
 
 import mue
-from mue.data import toy, vector
+from mue.data.synthetic import toy, vector
 
 
 @pytest.mark.parametrize(

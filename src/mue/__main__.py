@@ -3,7 +3,7 @@
 import os
 import sys
 
-from mue.cli import main
+from mue.cli.main import main
 
 status: object = 0
 try:

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from mue.distributed import all_max_, all_sum_
+from mue.collectives import all_max_, all_sum_
 from mue.types import HeadsTrace, LatentTrace, Terms, Trace, VqTrace
 
 Likelihood = Literal["bernoulli", "categorical", "normal"]

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mue.config import ViewsConfig
+from mue.config.schema import ViewsConfig
 from mue.data.augment import DRAWS, view
 
 NAMES = (

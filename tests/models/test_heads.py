@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from mue.config import Config, LatentConfig, ModelConfig
+from mue.config.schema import Config, LatentConfig, ModelConfig
 from mue.models.build import build_learner, build_network
 from mue.models.heads import Heads
 from mue.models.learner import HeadsLearner

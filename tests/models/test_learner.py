@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from mue.config import CodebookConfig, Config, LatentConfig, ModelConfig
+from mue.config.schema import CodebookConfig, Config, LatentConfig, ModelConfig
 from mue.models.build import build_learner
 from mue.models.learner import ExactLearner, LatentLearner, VqLearner
 from mue.models.posterior import Posterior

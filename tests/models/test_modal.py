@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mue.config import CodebookConfig, Config, ModelConfig
+from mue.config.schema import CodebookConfig, Config, ModelConfig
 from mue.models.build import build_modal
 from mue.models.modal import Modal
 from mue.nn.backbone import Features

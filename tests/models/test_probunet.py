@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.distributions import Independent, Normal, kl_divergence
 
-from mue.config import Config, LatentConfig, ModelConfig
+from mue.config.schema import Config, LatentConfig, ModelConfig
 from mue.models.build import build_network
 from mue.models.probunet import Gaussian, ProbUNet
 

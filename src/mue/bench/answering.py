@@ -11,10 +11,12 @@ from torch import Tensor, nn
 
 from mue.bench.count import Limits, Work, count_answers
 from mue.bench.measure import Job, Patience, Timing, Watch, interleave
-from mue.config import Config, preset
+from mue.config.presets import preset
+from mue.config.schema import Config
+from mue.inference.load import halves
+from mue.inference.predictor import Predictor
 from mue.models.build import build_modal, build_network
 from mue.models.modal import Modal
-from mue.predict import Predictor, halves
 
 Net = TypeVar("Net", bound=nn.Module)
 

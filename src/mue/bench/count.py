@@ -21,10 +21,10 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mue.config import Config
+from mue.config.schema import Config
 from mue.models.build import build_learner, build_modal
 from mue.objective import objective
-from mue.train import weights_at
+from mue.training.loop import weights_at
 
 Shape = Sequence[int]
 

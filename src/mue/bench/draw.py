@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from mue.figures import plain_numbers
+from mue.plots.games import plain_numbers
 
 _INK, _SOFT, _GRID = "#1b1b1f", "#8a8a94", "#e6e6ea"
 _COLOURS = ("#2f6fb0", "#c8452d", "#3f8f5b", "#8a5aa8")

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 from matplotlib.figure import Figure
 
-from mue import figures
+from mue.atomic import write_atomic
 from mue.bench import draw, profile
 from mue.bench.answering import (
     ANSWERS,
@@ -37,9 +37,10 @@ from mue.bench.training import (
     measure_training,
     stepper,
 )
-from mue.checkpoint import commit
-from mue.files import write_atomic
-from mue.predict import Device, choose_device, device_name, halves
+from mue.devices import Device, choose_device, device_name
+from mue.inference.load import halves
+from mue.plots import games as figures
+from mue.training.checkpoint import commit
 from mue.version import __version__
 
 Part = Literal["training", "answering"]

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from mue.config import DataConfig
-from mue.data.prepared import Prepared, Row, split_of
-from mue.data.slices import Slices
+from mue.config.schema import DataConfig
+from mue.data.prepared.dataset import Slices
+from mue.data.prepared.splits import split_of
+from mue.data.prepared.store import Prepared, Row
 
 
 def noise(

@@ -11,7 +11,7 @@ from mue.models.modal import Modal
 from mue.nn.unet import UNetDecoder
 from mue.objective import Likelihood, Weights
 from mue.objective import objective as together
-from mue.train import Training
+from mue.training.loop import Training
 from mue.types import ExactTrace, Terms, Trace
 
 

@@ -195,7 +195,7 @@ def operators(name: str, shapes: list[Any], kinds: list[str], width: int = 4) ->
 
 
 def _computed(short: str, tensors: list[list[int]]) -> int:
-    """What an operator of `mue.nn.kernels` computes; tensors are b h w c, weights o ky kx i."""
+    """What an operator of `mue.kernels.launch` computes; tensors are b h w c, weights o ky kx i."""
     match short, tensors:
         case "mue::convolution", [x, _, y, second, own, *_] if own[1:3] == [1, 1]:
             return 2 * math.prod(y) * (9 * x[3] + second[3])

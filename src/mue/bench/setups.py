@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from mue.config import ComputeConfig, Config
+from mue.config.schema import ComputeConfig, Config
 
 
 def naive(config: Config) -> Config:

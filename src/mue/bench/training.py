@@ -13,10 +13,11 @@ from mue.bench.lesions import noise
 from mue.bench.measure import Job, Patience, Timing, Watch, interleave
 from mue.bench.plain import write_out_
 from mue.bench.setups import naive, ours, precision
-from mue.config import Config, preset
+from mue.config.presets import preset
+from mue.config.schema import Config
 from mue.data.build import build_source
 from mue.data.source import Source
-from mue.train import Training, fit
+from mue.training.loop import Training, fit
 
 ENDLESS = 1_000_000
 """Steps that no measurement comes to the end of."""

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from mue.config import ViewsConfig
+from mue.config.schema import ViewsConfig
 
 DRAWS = 9
 """Uniform numbers that one view needs."""

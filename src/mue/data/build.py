@@ -5,13 +5,14 @@ from pathlib import Path
 
 import torch
 
-from mue.config import Config, DataConfig, Switch
-from mue.data.guess import GuessingGame
-from mue.data.prepared import Prepared, Split, open_prepared
-from mue.data.slices import Slices
+from mue.config.schema import Config, DataConfig, Switch
+from mue.data.prepared.dataset import Slices
+from mue.data.prepared.splits import Split
+from mue.data.prepared.store import Prepared, open_prepared
 from mue.data.source import Source
-from mue.data.toy import Bars
-from mue.data.vector import Turns
+from mue.data.synthetic.guess import GuessingGame
+from mue.data.synthetic.toy import Bars
+from mue.data.synthetic.vector import Turns
 
 _APART = (
     1 << 40

@@ -1,6 +1,6 @@
 """From a configuration to networks: the only place that knows numbers."""
 
-from mue.config import Config
+from mue.config.schema import Config
 from mue.models.heads import Heads, Plain
 from mue.models.learner import ExactLearner, HeadsLearner, LatentLearner, VqLearner
 from mue.models.modal import Modal

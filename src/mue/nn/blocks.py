@@ -182,7 +182,7 @@ class ResidualBlock(nn.Module):
         return h if self.linear else h.relu_()
 
     def _fused(self, x: Tensor, *, also: Also | None = None) -> tuple[Tensor, ...]:
-        from mue.nn.fused import residual  # Triton is not everywhere
+        from mue.kernels.fused import residual  # Triton is not everywhere
 
         weights = [p for layer in self.layers() for p in layer.parameters()]
         kept = self.shared or Shared([(m.weight.bfloat16(), m.bias) for m in self.layers()])
@@ -247,7 +247,7 @@ class Rise(nn.Module):
     ) -> Float[Tensor, "b c3 h2 w2"]:
         """Both, one after the other in their channels."""
         if self.kernels and _countable(skip, h.shape[1] + skip.shape[1]):
-            from mue.nn.fused import rise  # Triton is not everywhere
+            from mue.kernels.fused import rise  # Triton is not everywhere
 
             return rise(ready(h), ready(skip))
         return torch.cat([double(h), skip], dim=1)

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from mue.distributed import all_sum_, farthest
+from mue.collectives import all_sum_, farthest
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mue.data.item import Bad
 from mue.data.lidc import archive
 from mue.data.lidc.archive import File, Meter, expand, walk, weigh
+from mue.data.prepared.item import Bad
 
 Make = Callable[..., Path]
 

@@ -13,10 +13,10 @@ from pydicom.uid import (
     ImplicitVRLittleEndian,
 )
 
-from mue.data.item import Bad, Item
 from mue.data.lidc.dicom import grey
 from mue.data.lidc.options import Options
 from mue.data.lidc.read import read
+from mue.data.prepared.item import Bad, Item
 
 Make = Callable[..., Path]
 Files = dict[str, bytes]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mue.data.item import Bad, Item
 from mue.data.lidc.options import Options
 from mue.data.lidc.read import read
+from mue.data.prepared.item import Bad, Item
 
 Make = Callable[..., Path]
 Files = dict[str, bytes]

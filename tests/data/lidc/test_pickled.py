@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mue.data.item import Bad, Item
 from mue.data.lidc.archive import Meter
 from mue.data.lidc.options import Options
 from mue.data.lidc.pickled import read
+from mue.data.prepared.item import Bad, Item
 
 
 def imported(path: Path, size: int | None = None) -> list[Item | Bad]:

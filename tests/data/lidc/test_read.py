@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from mue.data.item import Item
 from mue.data.lidc.options import Form, Options
 from mue.data.lidc.read import read, recognise
+from mue.data.prepared.item import Item
 
 Make = Callable[..., Path]
 Files = dict[str, bytes]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
-from mue.data.item import Bad
+from mue.data.prepared.item import Bad
 
 LARGEST = 64 * 2**20
 """Bytes of the largest file that is read: no picture, slice or XML of LIDC-IDRI comes near."""

@@ -16,10 +16,10 @@ from pydicom import Dataset, dcmread
 from pydicom.errors import BytesLengthException, InvalidDicomError
 from pydicom.uid import ExplicitVRLittleEndian, ImplicitVRLittleEndian
 
-from mue.data.item import Bad, Item
 from mue.data.lidc.archive import LARGEST, File, Meter, walk
 from mue.data.lidc.contours import GRADERS, Annotation, Reading, centre, draw, join, read_message
 from mue.data.lidc.options import Options
+from mue.data.prepared.item import Bad, Item
 
 SIZE = 128
 """Side of a crop where none is asked for, that of the slices layout."""

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from mue.data.item import Bad, Item, Key
 from mue.data.lidc.archive import LARGEST, File, Meter, walk
 from mue.data.lidc.options import Options, middle
 from mue.data.lidc.png import drawing, picture
+from mue.data.prepared.item import Bad, Item, Key
 
 GRADERS = 4
 

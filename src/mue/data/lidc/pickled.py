@@ -18,10 +18,10 @@ from typing import IO, Any
 import numpy as np
 from jaxtyping import Bool, UInt8
 
-from mue.data.item import Bad, Item, Key
 from mue.data.lidc.archive import Meter
 from mue.data.lidc.options import Options, middle
 from mue.data.lidc.png import threshold
+from mue.data.prepared.item import Bad, Item, Key
 
 NODULE = "unknown"
 """The nodule of every item: the file does not say which slices show the same one."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from mue.data.item import Bad, Item
 from mue.data.lidc import crops, dicom, pickled, slices
 from mue.data.lidc.archive import PICKLES, Meter, expand, is_archive, walk, weigh
 from mue.data.lidc.gather import gather
 from mue.data.lidc.options import Form, Options
+from mue.data.prepared.item import Bad, Item
 
 _LOOKED_FOR = (
     "LIDC-IDRI-XXXX/nodule-N/{images,mask-0..3}/slice-K.png, {train,val,test}/images/….png with "

@@ -1,0 +1,598 @@
+"""Whole jobs, each a function of the same name as its command: train, predict, compare, demo."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import json
+import signal
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from mue import collectives
+from mue.atomic import UNFINISHED, write_atomic
+from mue.config.schema import Config
+from mue.data.build import build_source, check_channels, check_data
+from mue.data.prepared.splits import Split
+from mue.data.prepared.store import open_prepared
+from mue.data.source import Source
+from mue.devices import Device, choose_device, device_name
+from mue.evaluation.compare import (
+    CURVE_INPUTS,
+    SAMPLES,
+    Point,
+    Rival,
+    best,
+    latent_samples,
+    load_rivals,
+    names_of,
+    one_look,
+    sample_curve,
+)
+from mue.evaluation.compare import compare as judge_rivals
+from mue.evaluation.known_modes import Evaluation, evaluate
+from mue.evaluation.raters import Agreement
+from mue.inference.files import read_image
+from mue.inference.load import find, load
+from mue.inference.predictor import Predictor
+from mue.models.probunet import ProbUNet
+from mue.plots import games as figures
+from mue.training import checkpoint, distributed
+from mue.training.checkpoint import (
+    LOG,
+    STATE,
+    RunError,
+    load_config,
+    load_state_,
+    origin,
+    save_config,
+    save_state,
+    weights_digest,
+)
+from mue.training.loop import NonFiniteError, Record, Training, batch_share, fit, measure
+from mue.training.plan import plan
+from mue.training.rendezvous import meet
+from mue.types import Hypotheses
+from mue.version import __version__
+
+_EXAMPLES = 6  # inputs shown in a figure of answers
+
+
+class Interrupted(KeyboardInterrupt):
+    """Training was asked to stop and has saved its state."""
+
+
+# --- train --------------------------------------------------------------------------------------
+
+
+def train(
+    config: Config,
+    out: str | Path,
+    *,
+    data: str | Path | None = None,
+    resume: bool = False,
+    watch: Callable[[Record], None] | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> Path:
+    """Train a model into a run folder, and draw how it went.
+
+    `data` is a folder of prepared slices, where the configuration learns from slices.
+    With `resume`, a run that was stopped goes on from its last checkpoint; on a CPU it ends with
+    the weights it would have had without the stop, to the bit. `watch` is told each record of the
+    log, `tell` in words how it is computed, before the first step. Returns the folder.
+
+    Raises:
+        RunError: The folder is not empty, or holds a run of another configuration.
+        NonFiniteError: The loss is not finite any more; it names the last good checkpoint.
+        Interrupted: SIGINT or SIGTERM came, to any process; the state has been saved.
+        ElsewhereError: Something is wrong in another process, or not the same in all.
+        LostError: Another process is gone.
+    """
+    folder = Path(out)
+    meeting = meet()
+    try:
+        with meeting.together():
+            device = choose_device(config.compute.device, distributed.local_rank())
+            check_channels(config)
+            check_data(config.data, data)
+            digest = None if data is None else open_prepared(data).digest
+            source = build_source(
+                config.data,
+                "train",
+                seed=config.train.seed,
+                device=device,
+                data=data,
+                resident=config.compute.resident,
+            )
+        facts = {"mue": __version__, "torch": torch.__version__, "device": device.type}
+        facts |= {"--data": digest, "--resume": resume, **_flat(dataclasses.asdict(config))}
+        meeting.require_alike(facts, "start all with the same command, data and versions")
+        meeting.start_(device)
+        with meeting.together():
+            batch_share(config)  # refuses a batch that the processes cannot share
+            how = plan(config, device)
+            occupied = _check(folder, config, digest, resume=resume)
+        with meeting.together():
+            if meeting.rank == 0:
+                _enter(folder, config, digest, occupied=occupied)
+            training = Training(config, device)
+            if resume and (folder / STATE).exists():
+                load_state_(folder, training)
+            past = _trim_log(folder, training.step)
+        if tell is not None:
+            for line in (f"computing on {device.type}: {how}", *how.notes):
+                tell(line)
+        where = f"{folder} must be on a file system that all processes share"
+        meeting.require_alike({"step": training.step}, where)
+        with distributed.company(), _enough_memory(config):
+            _loop(training, source, folder, past, watch)
+    finally:
+        distributed.stop_()
+    if meeting.rank == 0:
+        title = f"{config.method} on {config.data.name}, seed {config.train.seed}"
+        history = figures.draw_history(read_log(folder), title)
+        figures.save(history, folder / "figures" / "history.png")
+    return folder
+
+
+def _check(folder: Path, config: Config, digest: str | None, *, resume: bool) -> bool:
+    """Refuse a folder that a run cannot take. Whether it holds this run already."""
+    if folder.exists() and not folder.is_dir():
+        raise RunError(f"{folder} must be a folder to write a run to, and it is a file")
+    occupied = folder.is_dir() and any(not p.name.startswith(UNFINISHED) for p in folder.iterdir())
+    if occupied and not resume:
+        raise RunError(
+            f"{folder} must be empty or not exist yet, and it holds files; "
+            "name another folder, or go on with --resume"
+        )
+    if occupied:
+        theirs, ours = (_flat(dataclasses.asdict(c)) for c in (load_config(folder), config))
+        for name, value in theirs.items():
+            if not name.startswith("compute.") and ours[name] != value:
+                raise RunError(
+                    f"{folder} holds a run with {name} = {value}, and {ours[name]} is asked for: "
+                    "resume with the run's own configuration, or start in another folder"
+                )
+        if digest != (before := origin(folder)["data"]):
+            raise RunError(
+                f"{folder} holds a run on the data {before}, and --data has {digest}: "
+                "resume with the same data, or start in another folder"
+            )
+    return occupied
+
+
+def _enter(folder: Path, config: Config, digest: str | None, *, occupied: bool) -> None:
+    """Take a folder for a run: sweep out what a kill has left, and write the configuration."""
+    for leftover in folder.glob(f"{UNFINISHED}*"):
+        leftover.unlink()
+    if not occupied:
+        save_config(folder, config, __version__, digest)
+
+
+def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, v in value.items():
+        inner = cast("dict[str, Any]", v) if isinstance(v, dict) else None
+        flat |= {f"{prefix}{key}": v} if inner is None else _flat(inner, f"{prefix}{key}.")
+    return flat
+
+
+def _loop(
+    training: Training,
+    source: Source,
+    folder: Path,
+    past: float,
+    watch: Callable[[Record], None] | None,
+) -> None:
+    """Take the steps; log, save and stop where that is due."""
+    t, writer = training.config.train, collectives.rank() == 0
+    began, first = time.monotonic() - past, training.step + 1
+    with _log(folder) if writer else contextlib.nullcontext() as log, _interrupts() as asked:
+        for step in fit(training, source):
+            last = step.number == t.steps
+            stop = distributed.any_process(bool(asked))
+            if step.number == first:
+                distributed.hurry_()
+            saving = last or step.number % t.save_every == 0 or stop
+            if saving or step.number % t.log_every == 0:
+                try:
+                    record = measure(step, time.monotonic() - began)
+                except NonFiniteError as error:
+                    raise NonFiniteError(f"{error}; {_last_good(folder)}") from None
+                if log is not None:
+                    log(record)
+                if watch is not None:
+                    watch(record)
+            if saving and writer:
+                save_state(folder, training)
+            if stop and not last:
+                distributed.wait()  # for the one that saves: `torchrun` ends all when one has left
+                raise Interrupted(f"stopped at step {step.number}, saved in {folder}")
+
+
+@contextlib.contextmanager
+def _enough_memory(config: Config) -> Generator[None]:
+    """Say in a sentence that memory ran out, and what to do."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:  # on a CPU torch raises a plain RuntimeError
+        known = isinstance(error, (MemoryError, torch.OutOfMemoryError))
+        if not known and "memory" not in str(error):
+            raise
+        parts = 2 * config.compute.accumulate
+        raise RunError(
+            f"memory ran out: a step of {config.train.batch} inputs in {config.compute.accumulate} "
+            f"part(s) is too large for it; take --compute.accumulate {parts} (the same gradient in "
+            "less memory), --compute.recompute, or a smaller --train.batch"
+        ) from error
+
+
+def _last_good(folder: Path) -> str:
+    if not (folder / STATE).exists():
+        return "there is no checkpoint before it; start in another folder with a lower train.lr"
+    return (
+        f"the last good checkpoint is {folder / STATE}; "
+        "start in another folder with a lower train.lr"
+    )
+
+
+@contextlib.contextmanager
+def _interrupts() -> Generator[list[int]]:
+    """A list that fills when SIGINT or SIGTERM comes: a step is finished before the run stops."""
+    asked: list[int] = []
+
+    def note(number: int, _: FrameType | None) -> None:
+        asked.append(number)
+        if len(asked) > 1 and collectives.world() == 1:  # who asks twice does not want to wait
+            raise KeyboardInterrupt
+
+    signals = (signal.SIGINT, signal.SIGTERM)
+    try:
+        before = [signal.signal(number, note) for number in signals]
+    except ValueError:  # not the main thread: signals are somebody else's
+        yield asked
+        return
+    try:
+        yield asked
+    finally:
+        for number, handler in zip(signals, before, strict=True):
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _log(folder: Path) -> Generator[Callable[[Record], None]]:
+    """Append records to the log, and to TensorBoard where it is installed."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        board = None
+    else:
+        board = cast("Any", SummaryWriter(folder / "tensorboard"))
+    with (folder / LOG).open("a", encoding="utf-8") as file:
+
+        def write(record: Record) -> None:
+            values = dataclasses.asdict(record)
+            file.write(json.dumps(values) + "\n")
+            file.flush()
+            if board is not None:
+                for name, value in values.items():
+                    if name != "step":
+                        board.add_scalar(name, value, record.step)
+
+        try:
+            yield write
+        finally:
+            if board is not None:
+                board.close()
+
+
+def read_log(folder: Path) -> list[Record]:
+    """The records of a run, in order. A last line that was cut off by a kill is left out."""
+    records: list[Record] = []
+    path = folder / LOG
+    if path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            with contextlib.suppress(ValueError, TypeError):
+                records.append(Record(**json.loads(line)))
+    return records
+
+
+def _trim_log(folder: Path, step: int) -> float:
+    """Forget what was logged after the checkpoint; say how many seconds it took to get there."""
+    kept = [r for r in read_log(folder) if r.step <= step]
+    if collectives.rank() == 0:
+        lines = "".join(json.dumps(dataclasses.asdict(r)) + "\n" for r in kept)
+        write_atomic(folder / LOG, lines.encode())
+    return kept[-1].seconds if kept else 0.0
+
+
+def require_empty(folder: Path) -> None:
+    """Refuse a folder that holds files."""
+    if folder.exists() and any(folder.iterdir()):
+        raise RunError(f"{folder} must be empty or not exist yet, and it holds files")
+
+
+# --- export -------------------------------------------------------------------------------------
+
+
+def export(model: str | Path, out: str | Path, *, half: bool = True) -> Path:
+    """Put what inference needs, θ and its configuration, into a folder of its own, with the log.
+
+    In half precision a model is half as large; `evaluate` both to see whether the numbers hold.
+    """
+    folder, target = find(model), Path(out)
+    require_empty(target)
+    checkpoint.export(folder, target, half=half)
+    return target
+
+
+# --- evaluate -----------------------------------------------------------------------------------
+
+
+def report(model: str | Path, evaluation: Evaluation | Agreement) -> dict[str, Any]:
+    """What `report.json` holds: the model, what it was made with, and every metric."""
+    folder = find(model)
+    return {
+        "model": str(model),
+        "method": load_config(folder).method,
+        "weights": weights_digest(folder),
+        "trained_with": origin(folder),
+        "evaluated_with": {"version": __version__, "torch": torch.__version__},
+        **evaluation.report(),
+    }
+
+
+def home(model: str | Path) -> Path:
+    """Where what is made of a model goes: its run folder, or `runs/NAME` if it is bundled."""
+    folder = find(model)
+    return folder if Path(model) == folder else Path("runs") / str(model)
+
+
+def save_report(path: Path, content: dict[str, Any]) -> None:
+    """Write a report as a person would want to read it."""
+    write_atomic(path, (json.dumps(content, indent=2) + "\n").encode())
+
+
+# --- predict ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The answers to one image file.
+
+    Attributes:
+        image: The file.
+        x: What the model was shown.
+        hypotheses: A batch of one.
+    """
+
+    image: Path
+    x: Tensor
+    hypotheses: Hypotheses
+
+    def summary(self) -> dict[str, Any]:
+        """Probabilities and codes, as `mue predict --json` prints them."""
+        h = self.hypotheses
+        answers = [
+            {"rank": i + 1, "prob": h.prob[0, i].item(), "code": int(h.code[0, i])}
+            for i in range(h.prob.shape[1])
+        ]
+        return {
+            "image": str(self.image),
+            "answers": answers,
+            "rest": h.rest[0].item(),
+            "entropy": h.entropy()[0].item(),
+        }
+
+
+def predict(
+    model: str | Path,
+    images: Sequence[str | Path],
+    *,
+    k: int | None = None,
+    merge: bool = False,
+    out: str | Path | None = None,
+    device: Device = "auto",
+) -> list[Prediction]:
+    """Answer image files; every file is read before the first answer is given or written.
+
+    With `out`, each answer is written as a PNG, and an overview beside them.
+    """
+    if not images:
+        raise ValueError("`images` must name at least one image file, got none")
+    predictor = load(model, device=device)
+    pixels = [read_image(path, predictor.config.model.c_in) for path in images]
+    found: list[Prediction] = []
+    for path, x in zip(images, pixels, strict=True):
+        h = predictor.propose(x, k)
+        found.append(Prediction(Path(path), x, h.merge() if merge else h))
+    if out is not None:
+        _write_predictions(found, Path(out))
+    return found
+
+
+def _write_predictions(found: list[Prediction], out: Path) -> None:
+    require_empty(out)
+    if len({p.image.stem for p in found}) < len(found):
+        raise ValueError("`images` must have different names where answers are written to a folder")
+    for prediction in found:
+        h, stem = prediction.hypotheses, prediction.image.stem
+        for j in range(h.prob.shape[1]):
+            figures.save_picture(h.y[0, j], out / f"{stem}-{j + 1}.png")
+        overview = figures.draw_answers(prediction.x[None], h, prediction.image.name)
+        figures.save(overview, out / f"{stem}-answers.png")
+
+
+# --- figure -------------------------------------------------------------------------------------
+
+
+def figure(
+    model: str | Path,
+    *,
+    out: str | Path | None = None,
+    evaluation: Evaluation | None = None,
+    device: Device = "auto",
+) -> list[Path]:
+    """Draw a model's answers and probabilities; returns where the pictures are.
+
+    They go to `figures/` of the run, or for a bundled model to `runs/NAME/figures`. The
+    probabilities of a model that samples are frequencies; those of a Probabilistic U-Net are drawn
+    beside the densities of its latents, too.
+    """
+    folder, predictor = find(model), load(model, device=device)
+    target = Path(out) if out else home(model) / "figures"
+    many = predictor.sampler and one_look(predictor)
+    evaluation = evaluation or evaluate(predictor, k=100 if many else 16)
+    name = Path(model).name
+    title = f"{name}: {len(evaluation.group)} test inputs, seed {evaluation.seed}"
+    if predictor.sampler:
+        title += f", {evaluation.k} samples each"
+    drawn = [figures.save(figures.draw_probabilities(evaluation, title), target / "modes.png")]
+    if isinstance(predictor.network, ProbUNet):
+        seen = latent_samples(predictor, inputs=len(evaluation.group), seed=evaluation.seed)
+        about = f"{name}: {len(seen.group)} test inputs, {seen.mode.shape[1]} samples each"
+        drawn.append(figures.save(figures.draw_densities(seen, about), target / "densities.png"))
+    drawn += _draw_examples(predictor, name, target)
+    if history := read_log(folder):
+        drawn.append(figures.save(figures.draw_history(history, name), target / "history.png"))
+    return drawn
+
+
+def _draw_examples(predictor: Predictor, name: str, target: Path) -> list[Path]:
+    """The first inputs of each category with their answers."""
+    source = build_source(predictor.config.data, "test", seed=0, device=predictor.device)
+    case = source.case(torch.arange(64, device=predictor.device))
+    groups = sorted(set(case.group))
+    first = [case.group.index(g) for g in groups]
+    if predictor.config.model.backbone == "mlp" and predictor.codes:
+        h = predictor.propose(case.x[first], predictor.most)
+        merged = h.merge(torch.cdist, below=0.5).cpu()
+        drawing = figures.draw_points(case.x[first].cpu(), merged, case.ys[first].cpu(), name)
+        return [figures.save(drawing, target / "answers.png")]
+    more = [i for i in range(64) if i not in first][: _EXAMPLES - len(first)]
+    drawn: list[Path] = []
+    kind = "samples" if predictor.sampler else "top" if predictor.codes else "answers"
+    for top, rows in ((4, first), (6, [*first, *more])):
+        k = min(top, predictor.most)
+        h = predictor.propose(case.x[rows], k).cpu()
+        about = f"{name}: top {k}" if predictor.codes else f"{name}: {k} {kind}, not ranked"
+        names = [case.group[i] for i in rows]
+        drawing = figures.draw_answers(case.x[rows].cpu(), h, about, names)
+        drawn.append(figures.save(drawing, target / f"{kind}-{top}.png"))
+    return drawn
+
+
+# --- compare ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Models side by side.
+
+    Attributes:
+        rivals: In the order they were given.
+        content: What `comparison.json` holds.
+        files: What was written.
+    """
+
+    rivals: list[Rival]
+    content: dict[str, Any]
+    files: list[Path]
+
+
+def compare(
+    models: Sequence[str | Path],
+    *,
+    data: str | Path | None = None,
+    split: Split = "test",
+    inputs: int = 1000,
+    seed: int = 0,
+    samples: Sequence[int] = SAMPLES,
+    out: str | Path = "runs/compare",
+    device: Device = "auto",
+    watch: Callable[[str, int, int], None] | None = None,
+) -> Comparison:
+    """Judge models on the same inputs, and write and draw how they stand.
+
+    Where the inputs are made up and a model samples in one look, it is also drawn how many samples
+    it takes to come near the truth. `watch` is told what is done, how much of it, and of how much.
+    """
+    began, where = time.monotonic(), choose_device(device)
+    options: dict[str, Any] = {"data": data, "samples": samples, "device": device}
+    rivals = judge_rivals(models, split=split, inputs=inputs, seed=seed, watch=watch, **options)
+    curves: dict[str, list[Point]] = {}
+    predictors = load_rivals(models, **options) if data is None else {}
+    if any(p.sampler and one_look(p) for p in predictors.values()):
+        for name, predictor in predictors.items():
+            if one_look(predictor):
+                tell = functools.partial(watch, f"{name}, curve") if watch else None
+                few = min(inputs, CURVE_INPUTS)
+                curves[name] = sample_curve(predictor, inputs=few, seed=seed, watch=tell)
+    about = (
+        {"inputs": inputs} if data is None else {"data": open_prepared(data).digest, "split": split}
+    )
+    ahead = {metric: rivals[i].name for metric, i in best(rivals).items()}
+    content: dict[str, Any] = {
+        **about,
+        "seed": seed,
+        "evaluated_with": {
+            "version": __version__,
+            "commit": checkpoint.commit(),
+            "torch": torch.__version__,
+            "device": where.type,
+            "name": device_name(where),
+            "threads": torch.get_num_threads(),
+            "seconds": round(time.monotonic() - began, 1),
+        },
+        "weights": {name: weights_digest(find(m)) for name, m in names_of(models).items()},
+        "rivals": [rival.summary() for rival in rivals],
+        "best": ahead,
+    }
+    if curves:
+        points = {name: [dataclasses.asdict(p) for p in curve] for name, curve in curves.items()}
+        content["curves"] = {"inputs": min(inputs, CURVE_INPUTS), **points}
+    target = Path(out)
+    asked = f"{inputs} test inputs" if data is None else f"{split} slices of {Path(data).name}"
+    title = f"{asked}, seed {seed}"
+    files = [target / "comparison.json"]
+    save_report(files[0], content)
+    drawing = figures.draw_comparison(rivals, title)
+    files.append(figures.save(drawing, target / "comparison.png"))
+    if curves:
+        about_curve = f"how many samples it takes: {min(inputs, CURVE_INPUTS)} test inputs"
+        drawing = figures.draw_sample_curve(curves, about_curve)
+        files.append(figures.save(drawing, target / "samples.png"))
+    return Comparison(rivals, content, files)
+
+
+# --- demo ---------------------------------------------------------------------------------------
+
+DEMO = ("guess", "guess-exact")
+"""The models that the demonstration shows: the paper's method, and ours."""
+
+
+def demo(
+    out: str | Path = "runs/demo",
+    *,
+    watch: Callable[[str, int], None] | None = None,
+    inputs: int = 1000,
+) -> dict[str, dict[str, Any]]:
+    """Judge the bundled models on the guessing game, draw their answers, return their reports."""
+    folder = Path(out)
+    reports: dict[str, dict[str, Any]] = {}
+    for model in DEMO:
+        predictor = load(model, device="cpu")
+        tell = functools.partial(watch, model) if watch else None
+        judged = evaluate(predictor, inputs=inputs, seed=0, watch=tell)
+        figure(model, out=folder / "figures" / model, evaluation=judged, device="cpu")
+        reports[model] = report(model, judged)
+    save_report(folder / "report.json", reports)
+    return reports

@@ -1,0 +1,1 @@
+"""Everything a run depends on, as values."""

@@ -1,0 +1,316 @@
+"""Presets: each a function that returns a configuration."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable
+from typing import Any, Literal
+
+from mue.config.schema import (
+    CodebookConfig,
+    Config,
+    DataConfig,
+    LatentConfig,
+    ModelConfig,
+    ObjectiveConfig,
+    TrainConfig,
+    ViewsConfig,
+)
+
+Schedule = Literal["short", "paper"]
+
+
+def guess(schedule: Schedule = "short") -> Config:
+    """The guessing game with the paper's network and method (`vq`, n = 512)."""
+    if schedule == "paper":
+        return Config(objective=ObjectiveConfig(prior_from=0.2))
+    return Config(
+        objective=ObjectiveConfig(reconstruction=0.0125, prior_from=0.1),
+        train=TrainConfig(
+            steps=12_000,
+            lr=1e-3,
+            warmup=200,
+            clip=1.0,
+            milestones=(0.5, 0.75, 0.9),
+            factors=(0.3, 0.1, 0.03),
+            average=0.999,
+        ),
+    )
+
+
+def guess_exact(schedule: Schedule = "short") -> Config:
+    """The guessing game with the paper's widths, trained by the exact likelihood."""
+    del schedule  # the paper has no such run
+    return Config(
+        method="exact",
+        model=ModelConfig(norm="group", code_level=5, join="scale-shift"),
+        codebook=CodebookConfig(size=8, width=16, spread=1.5),
+        objective=ObjectiveConfig(
+            reconstruction=0.005, temperature=20.0, balance_until=0.12, prior_from=0.05
+        ),
+        train=TrainConfig(
+            steps=8_000, lr=2e-3, warmup=100, schedule="cosine", average=0.998, weight_decay=0.01
+        ),
+    )
+
+
+def guess_quick(schedule: Schedule = "short") -> Config:
+    """The guessing game for a laptop: half-size digits, a small network, under three minutes.
+
+    Each round is played sixteen times: with `exact` more answers to an input cost next to nothing,
+    and the prior sees more of their distribution in a step.
+    """
+    del schedule  # the paper has no such run
+    return Config(
+        method="exact",
+        data=DataConfig(digit=14, answers=16),
+        model=ModelConfig(
+            levels=(8, 16, 32),
+            tail=(64, 64),
+            widths=(16, 8),
+            norm="group",
+            code_level=4,
+            join="scale-shift",
+        ),
+        codebook=CodebookConfig(size=6, width=16, spread=1.5),
+        objective=ObjectiveConfig(
+            reconstruction=0.05, temperature=5.0, balance_until=0.12, prior_from=0.05
+        ),
+        train=TrainConfig(
+            steps=1000,
+            batch=64,
+            lr=3e-3,
+            schedule="cosine",
+            clip=1.0,
+            average=0.995,
+            save_every=200,
+        ),
+    )
+
+
+_VIEWS = ViewsConfig(rotate=180.0, scale=0.2, shift=0.025, flip=True, intensity=0.1)
+
+
+def lidc(schedule: Schedule = "short") -> Config:
+    """Lesions in CT with the paper's network and method (`vq`, n = 512), one rater a draw."""
+    model = ModelConfig(levels=(32, 64, 128, 192), tail=(256, 512), widths=(128, 64, 32))
+    data = DataConfig(name="slices", views=_VIEWS)
+    if schedule == "paper":
+        return Config(
+            data=data,
+            model=model,
+            objective=ObjectiveConfig(prior_from=0.2),
+            train=TrainConfig(steps=120_000, milestones=(0.25, 0.75), factors=(0.5, 0.1)),
+        )
+    return Config(
+        data=data,
+        model=model,
+        objective=ObjectiveConfig(reconstruction=0.02, prior_from=0.1),
+        train=TrainConfig(
+            steps=3_000,
+            batch=64,
+            lr=5e-4,
+            warmup=200,
+            clip=1.0,
+            milestones=(0.5, 0.75, 0.9),
+            factors=(0.3, 0.1, 0.03),
+            average=0.999,
+        ),
+    )
+
+
+def lidc_small(schedule: Schedule = "short") -> Config:
+    """The same at a width that fits into 8 MiB."""
+    whole = lidc(schedule)
+    model = ModelConfig(levels=(32, 64, 96, 128), tail=(160, 192), widths=(96, 64, 32))
+    return dataclasses.replace(whole, model=model)
+
+
+def lidc_exact(schedule: Schedule = "short") -> Config:
+    """Lesions in CT by the exact likelihood and the energy distance, all raters in a step."""
+    del schedule  # the paper has no such run
+    return Config(
+        method="exact",
+        data=DataConfig(name="slices", answers=4, views=_VIEWS),
+        model=ModelConfig(
+            levels=(32, 64, 128, 160),
+            tail=(192, 192),
+            widths=(128, 64, 32),
+            norm="group",
+            code_level=5,
+            join="scale-shift",
+        ),
+        codebook=CodebookConfig(size=16, width=16, spread=1.5),
+        objective=ObjectiveConfig(
+            reconstruction=0.01, energy=10.0, temperature=20.0, balance_until=0.05, prior_from=0.01
+        ),
+        train=TrainConfig(
+            steps=6_000,
+            batch=32,
+            lr=2e-3,
+            warmup=100,
+            schedule="cosine",
+            clip=1.0,
+            average=0.999,
+            weight_decay=0.05,
+        ),
+    )
+
+
+def _rival(
+    ours: Config,
+    method: Literal["probunet", "heads"],
+    *,
+    latent: LatentConfig | None = None,
+    dropout: float = 0.0,
+    prior_from: float | None = None,
+) -> Config:
+    """A baseline with the data, the levels, the decoder and the schedule of ours.
+
+    The latent of a Probabilistic U-Net enters after the U-Net, through three 1x1 convolutions. No
+    baseline needs the tail, from which ours reads its prior.
+    """
+    latent = LatentConfig() if latent is None else latent
+    late = len(ours.model.levels) + 1 if method == "probunet" else 1
+    model = dataclasses.replace(
+        ours.model, tail=(), code_level=late, join="concatenate", readout=3, dropout=dropout
+    )
+    objective = ours.objective
+    if prior_from is not None:
+        objective = dataclasses.replace(objective, prior_from=prior_from)
+    return dataclasses.replace(ours, method=method, model=model, latent=latent, objective=objective)
+
+
+_RIVALS: dict[str, dict[str, Any]] = {
+    "probunet": {"method": "probunet"},
+    "unet": {"method": "heads"},
+    "dropout": {"method": "heads", "dropout": 0.5},
+    "ensemble": {"method": "heads", "latent": LatentConfig(members=4)},
+    "mheads": {"method": "heads", "latent": LatentConfig(heads=4)},
+}
+"""The baselines, each by what it changes; there is a preset of each for every game and data set."""
+
+
+def _rivals(
+    name: str, ours: Callable[[Schedule], Config], *, rise: float
+) -> dict[str, Callable[[Schedule], Config]]:
+    """The baselines of a game or data set.
+
+    `rise` is the share of a short training over which the divergence of a Probabilistic U-Net
+    rises; its authors have it from the start, and so has the paper's schedule.
+    """
+
+    def preset_of(kind: str, changes: dict[str, Any]) -> Callable[[Schedule], Config]:
+        def make(schedule: Schedule) -> Config:
+            start = rise if schedule == "short" else 0.0
+            return _rival(
+                ours(schedule), prior_from=start if kind == "probunet" else None, **changes
+            )
+
+        return make
+
+    return {f"{name}-{kind}": preset_of(kind, changes) for kind, changes in _RIVALS.items()}
+
+
+def toy(schedule: Schedule = "short") -> Config:
+    """Bars of light with two known answers each, by `exact`: seconds, for tests and first steps."""
+    del schedule
+    return Config(
+        method="exact",
+        data=DataConfig(name="toy"),
+        model=ModelConfig(
+            levels=(8, 16),
+            tail=(16,),
+            widths=(8,),
+            norm="group",
+            code_level=3,
+            join="scale-shift",
+        ),
+        codebook=CodebookConfig(size=6, width=8, spread=1.5),
+        objective=ObjectiveConfig(
+            reconstruction=0.1, temperature=5.0, balance_until=0.2, prior_from=0.1
+        ),
+        train=TrainConfig(
+            steps=400, batch=64, lr=8e-3, schedule="cosine", clip=1.0, average=0.99, save_every=100
+        ),
+    )
+
+
+def toy_vq(schedule: Schedule = "short") -> Config:
+    """The same bars of light by `vq`; a run so short needs revived codes."""
+    del schedule
+    return Config(
+        method="vq",
+        data=DataConfig(name="toy"),
+        model=ModelConfig(levels=(8, 16), tail=(16,), widths=(8,)),
+        codebook=CodebookConfig(size=32, width=16, revive_every=10, revive_until=0.3),
+        objective=ObjectiveConfig(reconstruction=0.1, prior_from=0.3),
+        train=TrainConfig(
+            steps=600,
+            batch=64,
+            lr=4e-3,
+            warmup=30,
+            clip=1.0,
+            milestones=(0.5, 0.75, 0.9),
+            factors=(0.3, 0.1, 0.03),
+            average=0.99,
+            save_every=100,
+        ),
+    )
+
+
+def vector(schedule: Schedule = "short") -> Config:
+    """A one-to-many mapping between vectors with known probabilities, by an MLP."""
+    del schedule
+    return Config(
+        method="exact",
+        data=DataConfig(name="vector"),
+        model=ModelConfig(
+            backbone="mlp", c_in=2, c_out=2, levels=(64, 64), tail=(), widths=(64, 64)
+        ),
+        codebook=CodebookConfig(size=6, width=8, spread=1.5),
+        objective=ObjectiveConfig(
+            likelihood="normal",
+            deviation=0.1,
+            reconstruction=0.05,
+            temperature=20.0,
+            balance_until=0.2,
+            prior_from=0.1,
+        ),
+        train=TrainConfig(
+            steps=2000,
+            batch=256,
+            lr=3e-3,
+            schedule="cosine",
+            clip=1.0,
+            average=0.998,
+            save_every=500,
+        ),
+    )
+
+
+PRESETS: dict[str, Callable[[Schedule], Config]] = {
+    "guess": guess,
+    "guess-exact": guess_exact,
+    "guess-quick": guess_quick,
+    "lidc": lidc,
+    "lidc-small": lidc_small,
+    "lidc-exact": lidc_exact,
+    "toy": toy,
+    "toy-vq": toy_vq,
+    "vector": vector,
+    **_rivals("guess", guess, rise=0.5),
+    **_rivals("lidc", lidc, rise=0.0),
+    **_rivals("toy", toy_vq, rise=0.5),
+}
+"""Every preset by the name the command line gives it."""
+
+
+def preset(name: str, schedule: Schedule = "short") -> Config:
+    """The preset of that name, its schedule shortened where numbers hold, or the paper's own."""
+    if name not in PRESETS:
+        near = difflib.get_close_matches(name, PRESETS, n=1, cutoff=0.4)
+        hint = f"did you mean {near[0]!r}?" if near else f"take one of {', '.join(PRESETS)}"
+        raise ValueError(f"there is no preset {name!r}; {hint}")
+    return PRESETS[name](schedule)

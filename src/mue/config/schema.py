@@ -1,0 +1,373 @@
+"""Everything a run depends on, as values: what is not here cannot change a result."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import math
+import types
+import typing
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+
+def _require(holds: bool, name: str, contract: str, value: object) -> None:
+    if not holds:
+        raise ValueError(f"{name} must be {contract}, got {value!r}")
+
+
+def _share(name: str, value: float) -> None:
+    _require(0 <= value <= 1, name, "a share of the training in [0, 1]", value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewsConfig:
+    """How much a slice is changed before it is learned from, at the most."""
+
+    rotate: float = 0.0
+    """Angle in degrees, to either side."""
+    scale: float = 0.0
+    """Factor minus 1, up or down."""
+    shift: float = 0.0
+    """Share of a side, along each axis."""
+    flip: bool = False
+    """Mirror, left to right and upside down."""
+    intensity: float = 0.0
+    """Share by which contrast, brightness and gamma change."""
+
+    def __post_init__(self) -> None:
+        """Refuse changes that leave nothing to see."""
+        for name, most in (("rotate", 180), ("scale", 4), ("shift", 1), ("intensity", 0.9)):
+            value = getattr(self, name)
+            _require(0 <= value <= most, f"data.views.{name}", f"in [0, {most}]", value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataConfig:
+    """Where inputs and answers come from."""
+
+    name: Literal["guess", "toy", "vector", "slices"] = "guess"
+    """A game that is made up on the fly, or `slices`: what `mue data import` prepared."""
+    digit: Literal[28, 14] = 28
+    """Side of a digit of the guessing game: MNIST's own, or half of it."""
+    answers: int = 1
+    """Answers to each input in a step: draws of a game, or different raters of a slice."""
+    views: ViewsConfig = field(default_factory=ViewsConfig)
+    """Augmentation of slices."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no batch could be made of."""
+        most = 64 if self.name in ("guess", "slices") else 1
+        _require(1 <= self.answers <= most, "data.answers", f"in 1..{most}", self.answers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """The network θ, and the encoder of φ, which mirrors it."""
+
+    backbone: Literal["unet", "mlp"] = "unet"
+    c_in: int = 1
+    """Channels of an input."""
+    c_out: int = 1
+    """Channels of an answer."""
+    levels: tuple[int, ...] = (16, 32, 64, 128)
+    """Widths of the encoder's levels that feed the decoder, the finest first."""
+    tail: tuple[int, ...] = (128, 128)
+    """Widths of the levels below, for prior and encoding alone."""
+    widths: tuple[int, ...] = (64, 32, 16)
+    """Widths of the decoder's stages, the coarsest first; the last stage gives the answer."""
+    norm: Literal["none", "group"] = "none"
+    """Normalization after each convolution."""
+    code_level: int = 1
+    """Stage of the decoder where the code enters: 1 is the bottom, one past the last the top."""
+    join: Literal["concatenate", "scale-shift"] = "concatenate"
+    """How the code enters."""
+    readout: int = 2
+    """1x1 convolutions after a code that enters at the top."""
+    dropout: float = 0.0
+    """Share of the innermost features that is dropped, in training and in answering (`heads`)."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no network could be built from."""
+        for name in ("levels", "tail", "widths"):
+            value = getattr(self, name)
+            _require(
+                all(1 <= w <= 4096 for w in value) and len(value) <= 12,
+                f"model.{name}",
+                "at most 12 widths in 1..4096",
+                value,
+            )
+        _require(len(self.levels) >= 1, "model.levels", "at least one width", self.levels)
+        for name in ("c_in", "c_out"):
+            value = getattr(self, name)
+            _require(1 <= value <= 4096, f"model.{name}", "in 1..4096", value)
+        _require(2 <= self.readout <= 8, "model.readout", "in 2..8", self.readout)
+        _require(0 <= self.dropout < 1, "model.dropout", "in [0, 1)", self.dropout)
+        if self.backbone == "unet":
+            stages = len(self.levels)
+            _require(
+                len(self.widths) == stages - 1 >= 1,
+                "model.widths",
+                f"one entry less than the {stages} of model.levels, and at least one",
+                self.widths,
+            )
+            _require(
+                1 <= self.code_level <= stages + 1,
+                "model.code_level",
+                f"in 1..{stages + 1}",
+                self.code_level,
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodebookConfig:
+    """The finite latent space."""
+
+    size: int = 512
+    """Number of codes: an upper bound on how many different answers there can be."""
+    width: int = 128
+    """Length of a code."""
+    spread: float = 1.0
+    """Deviation of the codes at the start (`exact`; `vq` starts from the encodings)."""
+    decay: float = 0.99
+    """Share of the running counts that survives a step (`vq`)."""
+    revive_every: int = 0
+    """Steps after which the idlest code starts anew on an encoding; 0 is never (`vq`)."""
+    revive_until: float = 0.5
+    """Share of the training after which codes are left alone."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no run could use."""
+        _require(1 <= self.size <= 65536, "codebook.size", "in 1..65536", self.size)
+        _require(1 <= self.width <= 4096, "codebook.width", "in 1..4096", self.width)
+        _require(0 <= self.decay < 1, "codebook.decay", "in [0, 1)", self.decay)
+        _require(0 < self.spread < 1e6, "codebook.spread", "positive", self.spread)
+        _require(self.revive_every >= 0, "codebook.revive_every", "at least 0", self.revive_every)
+        _share("codebook.revive_until", self.revive_until)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatentConfig:
+    """What the baselines have in place of a code book."""
+
+    width: int = 6
+    """Dimensions of the Gaussian latent (`probunet`)."""
+    members: int = 1
+    """Networks trained side by side (`heads`): more than one is an ensemble."""
+    heads: int = 1
+    """Heads of each network (`heads`): of several, the best one learns from an answer."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no network could be built from."""
+        for name, most in (("width", 4096), ("members", 64), ("heads", 64)):
+            value = getattr(self, name)
+            _require(1 <= value <= most, f"latent.{name}", f"in 1..{most}", value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectiveConfig:
+    """What is minimised."""
+
+    likelihood: Literal["bernoulli", "categorical", "normal"] = "bernoulli"
+    deviation: float = 1.0
+    """Deviation of an answer from what is decoded, where the likelihood is normal."""
+    reconstruction: float = 1.0
+    """Weight of the log-likelihood, which is summed over pixels."""
+    energy: float = 0.0
+    """Weight of the energy distance between all answers and the raters' (`exact`)."""
+    commitment: float = 0.25
+    """β, the weight of the commitment term (`vq`)."""
+    divergence: float = 10.0
+    """β of a Gaussian latent, as a multiple of `reconstruction` (`probunet`)."""
+    prior_from: float = 0.0
+    """η: share of the training before which the prior's term has weight 0, or over which the
+    divergence rises to its weight (`probunet`)."""
+    temperature: float = 1.0
+    """The responsibilities of `exact` start this soft; 1 is the likelihood's own."""
+    balance_until: float = 0.0
+    """Share of the training over which they harden and the codes share the answers evenly."""
+
+    def __post_init__(self) -> None:
+        """Refuse weights that turn the objective over."""
+        for name in ("reconstruction", "energy", "commitment", "divergence"):
+            value = getattr(self, name)
+            _require(0 <= value < math.inf, f"objective.{name}", "at least 0", value)
+        _require(0 < self.deviation < math.inf, "objective.deviation", "positive", self.deviation)
+        _share("objective.prior_from", self.prior_from)
+        _share("objective.balance_until", self.balance_until)
+        _require(
+            self.temperature == 1 or (self.balance_until > 0 and 1 < self.temperature < math.inf),
+            "objective.temperature",
+            "1, or more where objective.balance_until says for how long",
+            self.temperature,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainConfig:
+    """How the weights are found."""
+
+    steps: int = 150_000
+    batch: int = 256
+    """Inputs in a step, over all processes together."""
+    lr: float = 1e-4
+    schedule: Literal["milestones", "cosine"] = "milestones"
+    milestones: tuple[float, ...] = (0.2, 0.6, 0.8)
+    """Shares of the training at which the learning rate drops."""
+    factors: tuple[float, ...] = (0.5, 0.1, 0.05)
+    """What it drops to, as a multiple of `lr`."""
+    warmup: int = 0
+    """Steps over which the learning rate rises to `lr`."""
+    weight_decay: float = 0.0
+    clip: float = 0.0
+    """Largest norm of the gradient; 0 is no limit."""
+    average: float = 0.0
+    """Decay of the averaged weights that are evaluated and exported; 0 is no averaging."""
+    seed: int = 0
+    save_every: int = 1000
+    """Steps between checkpoints."""
+    log_every: int = 50
+    """Steps between lines of the log."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no run could use."""
+        for name in ("steps", "batch", "save_every", "log_every"):
+            value = getattr(self, name)
+            _require(value >= 1, f"train.{name}", "at least 1", value)
+        _require(0 < self.lr < math.inf, "train.lr", "positive", self.lr)
+        _require(self.warmup >= 0, "train.warmup", "at least 0", self.warmup)
+        for name in ("weight_decay", "clip"):
+            value = getattr(self, name)
+            _require(0 <= value < math.inf, f"train.{name}", "at least 0", value)
+        _require(
+            list(self.milestones) == sorted(self.milestones)
+            and all(0 <= m <= 1 for m in self.milestones),
+            "train.milestones",
+            "ascending shares in [0, 1]",
+            self.milestones,
+        )
+        _require(0 <= self.average < 1, "train.average", "in [0, 1)", self.average)
+        _require(
+            len(self.milestones) == len(self.factors),
+            "train.factors",
+            f"as many as the {len(self.milestones)} of train.milestones",
+            self.factors,
+        )
+        _require(0 <= self.seed < 2**63, "train.seed", "in 0..2^63-1", self.seed)
+
+
+Switch = Literal["auto", "on", "off"]
+"""A way of computing: taken where it is of use, in any case, or not at all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputeConfig:
+    """On what, and how fast. None of it should change what is learned."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    bfloat16: Switch = "auto"
+    """Convolutions and products in bfloat16; what decides results stays in float32."""
+    channels_last: bool = True
+    """Keep images with the channel as the fastest axis."""
+    kernels: Switch = "auto"
+    """Residual blocks by kernels of our own, in Triton."""
+    compile: Switch = "auto"
+    """Fuse the networks with torch.compile; `auto` is off where the training is short."""
+    graph: Switch = "auto"
+    """Record a step as a CUDA graph and replay it."""
+    resident: Switch = "auto"
+    """Keep all data on the device, or stream it there, a batch ahead."""
+    accumulate: int = 1
+    """Parts that a batch is computed in, one after the other: less memory, the same gradient."""
+    recompute: bool = False
+    """Forget activations and compute them again when gradients need them: less memory."""
+
+    def __post_init__(self) -> None:
+        """Refuse parts that are none."""
+        _require(self.accumulate >= 1, "compute.accumulate", "at least 1", self.accumulate)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """One run."""
+
+    method: Literal["vq", "exact", "probunet", "heads"] = "vq"
+    """How it is trained: the paper's nearest code, the likelihood summed over all codes, or a
+    baseline: Probabilistic U-Net, or U-Nets without a latent."""
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    codebook: CodebookConfig = field(default_factory=CodebookConfig)
+    latent: LatentConfig = field(default_factory=LatentConfig)
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    compute: ComputeConfig = field(default_factory=ComputeConfig)
+
+    def __post_init__(self) -> None:
+        """Refuse parts that do not go together."""
+        _require(
+            self.method == "heads" or self.model.dropout == 0,
+            "model.dropout",
+            f"0 for the method {self.method!r}: only `heads` answers by dropping features",
+            self.model.dropout,
+        )
+
+    @property
+    def draws(self) -> bool:
+        """Whether a step of training draws random numbers: a latent, or what is dropped."""
+        return self.method == "probunet" or self.model.dropout > 0
+
+
+def to_json(config: Config) -> str:
+    """The configuration as a person would want to read it."""
+    return json.dumps(dataclasses.asdict(config), indent=2) + "\n"
+
+
+def from_json(text: str) -> Config:
+    """The configuration that `to_json` wrote.
+
+    >>> from_json(to_json(Config())) == Config()
+    True
+    """
+    try:
+        return from_dict(Config, json.loads(text), "config")
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"a configuration must be JSON, and this is not: {error}") from None
+
+
+def from_dict(kind: type[Any], value: object, name: str) -> Any:
+    """A configuration dataclass from plain dictionaries, lists and numbers, each checked."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{name} must be an object with the fields of {kind.__name__}")
+    fields = typing.cast("dict[str, object]", value)
+    hints = typing.get_type_hints(kind)
+    if unknown := sorted(set(fields) - set(hints)):
+        near = difflib.get_close_matches(unknown[0], hints, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"{name} has no field {unknown[0]!r}{hint}")
+    return kind(**{k: _value(hints[k], v, f"{name}.{k}") for k, v in fields.items()})
+
+
+def _value(hint: Any, value: object, name: str) -> object:
+    if dataclasses.is_dataclass(hint):
+        return from_dict(typing.cast("type[Any]", hint), value, name)
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        if isinstance(value, bool) and "on" in args:  # as switches were written once
+            return "on" if value else "off"
+        if value not in args or type(value) not in {type(a) for a in args}:
+            raise ValueError(f"{name} must be one of {', '.join(map(str, args))}, got {value!r}")
+        return value
+    if origin is tuple:
+        if not isinstance(value, (list, tuple)):
+            raise ValueError(f"{name} must be a list, got {value!r}")
+        items = typing.cast("list[object]", value)
+        return tuple(_value(args[0], v, f"{name}[{i}]") for i, v in enumerate(items))
+    if origin in (types.UnionType, typing.Union):
+        inner = next(a for a in args if a is not type(None))
+        return None if value is None else _value(inner, value, name)
+    if hint is float and type(value) is int and abs(value) < 2**63:
+        return float(value)
+    if type(value) is not hint:
+        raise ValueError(f"{name} must be a {hint.__name__}, got {value!r}")
+    return value

@@ -1,0 +1,1 @@
+"""Annotated slices in one form."""

@@ -1,0 +1,315 @@
+"""One form for all annotated slices: a folder that is mapped into memory, not read.
+
+    meta.json    format, size, number of raters, origin, and the sha256 of the other files
+    index.csv    a line for each slice: patient, nodule, slice, spacing in mm, source
+    images.npy   n h w bytes
+    masks.npy    n r ceil(h w / 8) bytes: a bit for each pixel, row by row, the first pixel highest
+
+Nothing in it depends on when or where it was written: the same source gives the same bytes. Splits
+are not stored, they follow from the patient's name.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from mue.atomic import new_folder
+from mue.data.prepared.item import Bad, Item
+from mue.data.prepared.splits import SPLITS, Split, split_of
+
+META, INDEX, IMAGES, MASKS = "meta.json", "index.csv", "images.npy", "masks.npy"
+FORMAT = "mue prepared slices 1"
+_COLUMNS = ("patient", "nodule", "slice", "spacing", "source")
+_LARGEST_META, _LARGEST_INDEX = 1 << 20, 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What is known of a slice beside its pixels.
+
+    Attributes:
+        patient: Whom it shows.
+        nodule: Which lesion of the patient.
+        slice: Which slice of the lesion.
+        spacing: Millimetres a pixel, where the source says.
+        source: Where it came from, as a path inside the source.
+    """
+
+    patient: str
+    nodule: str
+    slice: str
+    spacing: float | None
+    source: str
+
+    @property
+    def id(self) -> str:
+        """A name that no other slice of the set has."""
+        return f"{self.patient}/{self.nodule}/{self.slice}"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A prepared folder, opened: the arrays are views of the files.
+
+    Attributes:
+        folder: Where it lies.
+        meta: What `meta.json` says.
+        rows: A row for each slice.
+        images: Grey values.
+        masks: Bits of the raters' masks.
+        digest: sha256 of `meta.json`, and so of everything.
+    """
+
+    folder: Path
+    meta: dict[str, Any]
+    rows: tuple[Row, ...]
+    images: NDArray[np.uint8]
+    masks: NDArray[np.uint8]
+    digest: str
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of a slice."""
+        return self.images.shape[1], self.images.shape[2]
+
+    @property
+    def raters(self) -> int:
+        """Masks of each slice."""
+        return self.masks.shape[1]
+
+    def members(self, split: Split) -> NDArray[np.int64]:
+        """Rows of the slices of a split, ascending."""
+        if split not in SPLITS:
+            raise ValueError(f"`split` must be one of {', '.join(SPLITS)}, got {split!r}")
+        of = {p: split_of(p) for p in {row.patient for row in self.rows}}
+        return np.array([i for i, r in enumerate(self.rows) if of[r.patient] == split], np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What an import found.
+
+    Attributes:
+        patients: How many patients, nodules (of a patient) and slices.
+        nodules: As said.
+        slices: As said.
+        drawn: How many slices have 0, 1, … r masks that are not empty.
+        left_out: What could not be imported.
+    """
+
+    patients: int
+    nodules: int
+    slices: int
+    drawn: tuple[int, ...]
+    left_out: tuple[Bad, ...]
+
+
+# --- write --------------------------------------------------------------------------------------
+
+
+def write(
+    items: Iterable[Item | Bad], out: Path, origin: dict[str, Any], *, skip_bad: bool = False
+) -> Summary:
+    """Write slices to a new prepared folder, whole or not at all, ordered by their names.
+
+    The slices come in any order and are not held in memory: they are written as they come, and
+    copied in order at the end.
+
+    Raises:
+        ValueError: Something cannot be imported, and `skip_bad` was not asked for; or nothing can.
+    """
+    rows: dict[tuple[str, str, str], tuple[int, Row]] = {}
+    left_out: list[Bad] = []
+    with new_folder(out) as folder:
+        shape: tuple[int, ...] | None = None
+        with (folder / "unsorted").open("w+b") as unsorted:
+            for item in items:
+                if isinstance(item, Item) and shape not in (None, item.masks.shape):
+                    item = Bad(
+                        item.source,
+                        f"is {_sides(item.masks.shape)}, and the slices before it are "
+                        f"{_sides(shape)}",
+                        None,
+                    )
+                if isinstance(item, Bad):
+                    if not skip_bad:
+                        raise ValueError(
+                            f"{item.what}: {item.why}; mend it, or import the rest with --skip-bad"
+                        )
+                    left_out.append(item)
+                    if item.key is not None:
+                        rows.pop(item.key, None)
+                    continue
+                shape = item.masks.shape
+                key = (item.patient, item.nodule, item.slice)
+                at = unsorted.tell()
+                unsorted.write(item.image.tobytes())
+                bits = np.packbits(item.masks.reshape(len(item.masks), -1), axis=1)
+                unsorted.write(bits.tobytes())
+                rows[key] = at, Row(*key, item.spacing, item.source)
+            if shape is None or not rows:
+                why = f": {left_out[0].what}: {left_out[0].why}" if left_out else ""
+                raise ValueError(
+                    f"the source must hold at least one whole slice, and has none{why}"
+                )
+            ordered = [rows[key] for key in sorted(rows, key=_natural)]
+            drawn = _sort(unsorted, [at for at, _ in ordered], shape, folder)
+        (folder / "unsorted").unlink()
+        _write_index(folder / INDEX, [row for _, row in ordered])
+        meta = {
+            "format": FORMAT,
+            "slices": len(ordered),
+            "size": list(shape[1:]),
+            "raters": shape[0],
+            "origin": origin,
+            "left_out": len(left_out),
+            "sha256": {name: _digest(folder / name) for name in (INDEX, IMAGES, MASKS)},
+        }
+        (folder / META).write_text(json.dumps(meta, indent=2) + "\n")
+    return Summary(
+        patients=len({row.patient for _, row in ordered}),
+        nodules=len({(row.patient, row.nodule) for _, row in ordered}),
+        slices=len(ordered),
+        drawn=drawn,
+        left_out=tuple(left_out),
+    )
+
+
+def _sides(shape: tuple[int, ...] | None) -> str:
+    return "nothing" if shape is None else f"{shape[0]} masks of {shape[1]} x {shape[2]}"
+
+
+def _natural(key: tuple[str, ...]) -> list[tuple[int, int, str]]:
+    """A key that sorts slice-10 after slice-9."""
+    parts = [p for text in key for p in (*re.split(r"(\d+)", text), "")]
+    return [(0, int(p), p) if p.isdecimal() else (1, 0, p) for p in parts]
+
+
+def _sort(
+    unsorted: BinaryIO, order: list[int], shape: tuple[int, ...], folder: Path
+) -> tuple[int, ...]:
+    """Copy the slices in order to their two files; count those with 0, 1, … masks drawn."""
+    r, h, w = shape
+    image_bytes, mask_bytes = h * w, -(-h * w // 8)
+    drawn = [0] * (r + 1)
+    with (folder / IMAGES).open("wb") as images, (folder / MASKS).open("wb") as masks:
+        for file, sides in ((images, (h, w)), (masks, (r, mask_bytes))):
+            described = {"descr": "|u1", "fortran_order": False, "shape": (len(order), *sides)}
+            npy.write_array_header_1_0(file, described)
+        for at in order:
+            unsorted.seek(at)
+            images.write(unsorted.read(image_bytes))
+            bits = unsorted.read(r * mask_bytes)
+            masks.write(bits)
+            drawn[sum(any(bits[i * mask_bytes : (i + 1) * mask_bytes]) for i in range(r))] += 1
+    return tuple(drawn)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """A file of plain lines for a writer that quotes names with either end of a line in them."""
+
+    file: TextIO
+
+    def write(self, line: str) -> int:
+        return self.file.write(line.removesuffix("\r\n") + "\n")
+
+
+def _write_index(path: Path, rows: list[Row]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(_Lines(file), lineterminator="\r\n")
+        table.writerow(_COLUMNS)
+        for row in rows:
+            spacing = "" if row.spacing is None else repr(float(row.spacing))
+            table.writerow([row.patient, row.nodule, row.slice, spacing, row.source])
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# --- open ---------------------------------------------------------------------------------------
+
+
+def open_prepared(folder: str | Path, *, verify: bool = False) -> Prepared:
+    """Open a prepared folder. Only the index is read; `verify` reads all and compares digests."""
+    folder = Path(folder)
+    path = folder / META
+    if not path.is_file():
+        raise ValueError(
+            f"{folder} is no prepared data: it must hold {META}; make it by `mue data import`"
+        )
+    content = _read(path, _LARGEST_META)
+    try:
+        meta = json.loads(content)
+        n, (h, w) = int(meta["slices"]), map(int, meta["size"])
+        raters = int(meta["raters"])
+        known = meta["format"] == FORMAT
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"{path} must describe prepared slices, and does not: {error!r}") from None
+    if not known:
+        raise ValueError(
+            f"{path} must be of the format {FORMAT!r}, got {meta['format']!r}; import it again"
+        )
+    if verify:
+        for name in (INDEX, IMAGES, MASKS):
+            whole = (folder / name).is_file()
+            if not whole or _digest(folder / name) != meta.get("sha256", {}).get(name):
+                raise ValueError(f"{folder / name} is not what was imported; import it again")
+    rows = _read_index(folder / INDEX)
+    if len(rows) != n:
+        raise ValueError(f"{folder / INDEX} must have {n} slices, got {len(rows)}; import it again")
+    return Prepared(
+        folder,
+        meta,
+        rows,
+        _map(folder / IMAGES, (n, h, w)),
+        _map(folder / MASKS, (n, raters, -(-h * w // 8))),
+        hashlib.sha256(content).hexdigest(),
+    )
+
+
+def _read(path: Path, most: int) -> bytes:
+    if path.stat().st_size > most:
+        raise ValueError(f"{path} must have at most {most} bytes, got {path.stat().st_size}")
+    return path.read_bytes()
+
+
+def _read_index(path: Path) -> tuple[Row, ...]:
+    try:
+        if not path.is_file():
+            raise ValueError("there is no such file")
+        table = csv.reader(io.StringIO(_read(path, _LARGEST_INDEX).decode(), newline=""))
+        if tuple(next(table, ())) != _COLUMNS:
+            raise ValueError("its first line is another")
+        return tuple(Row(p, m, s, float(mm) if mm else None, o) for p, m, s, mm, o in table)
+    except (ValueError, csv.Error) as error:
+        raise ValueError(
+            f"{path} must be a table of {', '.join(_COLUMNS)}, and is not: {error}; import it again"
+        ) from None
+
+
+def _map(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    try:
+        array = npy.open_memmap(path, mode="r")
+    except (OSError, ValueError, EOFError) as error:
+        raise ValueError(f"{path} must be a whole array: {error}; import it again") from None
+    if array.shape != shape or array.dtype != np.uint8:
+        raise ValueError(
+            f"{path} must hold bytes of shape {shape}, got {array.dtype} {array.shape}; "
+            "import it again"
+        )
+    return array

@@ -1,0 +1,35 @@
+"""Where to compute."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+Device = Literal["auto", "cpu", "cuda"]
+
+
+def choose_device(name: Device = "auto", index: int = 0) -> torch.device:
+    """The accelerator where there is one, unless told otherwise."""
+    if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise ValueError("`device` is cuda, and torch finds no CUDA device here; take auto or cpu")
+    if index >= (count := torch.cuda.device_count()):
+        raise ValueError(
+            f"process {index} of this machine has no CUDA device of its own: torch finds {count}; "
+            f"start as many here (torchrun --nproc-per-node {count}), or take the device cpu"
+        )
+    return torch.device("cuda", index)
+
+
+def device_name(device: torch.device) -> str:
+    """The accelerator or the processor, as it calls itself."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.is_file() else []
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.processor() or platform.machine()

@@ -1,0 +1,1 @@
+"""From a predictor and cases to numbers."""

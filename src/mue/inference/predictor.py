@@ -1,0 +1,202 @@
+"""A trained network that answers inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from mue.config.schema import Config
+from mue.kernels.graphs import Recorder
+from mue.models.heads import Heads
+from mue.models.modal import Modal
+from mue.models.probunet import ProbUNet
+from mue.types import Hypotheses
+
+MOST_SAMPLES = 4096
+"""Samples that a baseline draws for an input at the most."""
+_SMALL = 1 << 21
+"""Numbers in the answers up to which a GPU waits for the host, and recording pays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Densities:
+    """Samples with a Gaussian latent behind them.
+
+    Attributes:
+        y: The samples.
+        log_density: Logarithm of the density of each latent, as a multiple of the highest there
+            is for its input: 0 is the mean of the prior.
+    """
+
+    y: Float[Tensor, "b k *y"]
+    log_density: Float[Tensor, "b k"]
+
+
+class Predictor:
+    """A trained network and the configuration it was trained with.
+
+    No call depends on another. On a GPU, what is asked for again with few pixels is recorded and
+    replayed, which needs no launch of each kernel. A recording reads the weights where they lie:
+    they may be changed in place, but for other ones in their place `record` is to be off.
+
+    With `half` a network of ours is rounded as a whole, once: each call would have to round its
+    weights again otherwise. What decides probabilities is computed in float32 either way.
+    """
+
+    def __init__(
+        self,
+        network: Modal | ProbUNet | Heads,
+        config: Config,
+        *,
+        half: bool = False,
+        record: bool = True,
+    ) -> None:
+        self.network = network
+        self.config = config
+        self.half = half
+        self._rounded = half and isinstance(network, Modal)
+        if self._rounded:
+            network.to(dtype=self._narrow)
+        self._recorder = Recorder() if record and isinstance(network, Modal) else None
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return next(self.network.parameters()).device
+
+    @property
+    def codes(self) -> int:
+        """How many codes it ranks; 0 for a model without codes."""
+        return self.network.most if isinstance(self.network, Modal) else 0
+
+    @property
+    def most(self) -> int:
+        """How many answers may be asked for."""
+        return MOST_SAMPLES if self.network.most is None else self.network.most
+
+    @property
+    def sampler(self) -> bool:
+        """Whether each call draws anew: a baseline whose answers are samples."""
+        return self.network.most is None
+
+    @torch.inference_mode()
+    def propose(
+        self,
+        image: Shaped[Tensor | np.ndarray, "..."],
+        k: int | None = None,
+        *,
+        least: float = 0.0,
+        generator: torch.Generator | None = None,
+    ) -> Hypotheses:
+        """The k most probable answers to each input, from one look at it: 8, or all there are.
+
+        Answers less probable than `least` are not kept: their probability is 0 and its mass in
+        `rest`. Where this is so for every input of the batch, they are not decoded either.
+
+        A baseline that samples draws k answers by the generator (without one, by seed 0), each of
+        probability 1/k.
+
+        An image is c h w (or h w where the model takes one channel), in floating point or as
+        bytes, which are scaled to 0..1; a vector is c. One more axis in front makes a batch; the
+        result always has one: an image alone is a batch of one.
+        """
+        k = self._count(k)
+        if generator is None:
+            generator = torch.Generator().manual_seed(0)
+        x = self._batch(image)
+
+        def answer(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            if self._rounded:
+                x = x.to(self._narrow)
+            with self._precision():
+                found = self.network.propose(x, k, least=least, generator=generator)
+            return self._pixels(found.logits.float()), found.prob.float(), found.code
+
+        few = x.numel() // x.shape[1] * k * self.config.model.c_out <= _SMALL
+        if self._recorder is not None and x.is_cuda and least <= 0 and few:
+            return Hypotheses(*self._recorder((x.shape, k), answer, x))
+        return Hypotheses(*answer(x))
+
+    @torch.inference_mode()
+    def densities(
+        self,
+        image: Shaped[Tensor | np.ndarray, "..."],
+        k: int | None = None,
+        *,
+        generator: torch.Generator | None = None,
+    ) -> Densities:
+        """K samples of a Probabilistic U-Net, with the density of the latent behind each.
+
+        The samples are those that `propose` draws by the same generator.
+        """
+        if not isinstance(self.network, ProbUNet):
+            raise ValueError(
+                f"a model of the method {self.config.method!r} has no density of a latent; "
+                "take a Probabilistic U-Net"
+            )
+        if generator is None:
+            generator = torch.Generator().manual_seed(0)
+        x = self._batch(image)
+        with self._precision():
+            found = self.network.sample(x, self._count(k), generator)
+        return Densities(
+            self._pixels(found.logits.float()), found.log_density - found.peak[:, None]
+        )
+
+    @property
+    def _narrow(self) -> torch.dtype:
+        """Half precision: with 11 bits on a GPU, with 8 on a CPU."""
+        return torch.float16 if self.device.type == "cuda" else torch.bfloat16
+
+    def _precision(self) -> torch.autocast:
+        """Half precision operator by operator, where it is asked for and the network is not."""
+        enabled = self.half and not self._rounded
+        return torch.autocast(self.device.type, dtype=self._narrow, enabled=enabled)
+
+    def _count(self, k: int | None) -> int:
+        """How many answers are asked for, or a clear word on why there are not so many."""
+        k = min(8, self.most) if k is None else k
+        if not 1 <= k <= self.most:
+            kind = "codes" if self.codes else "samples" if self.sampler else "answers"
+            raise ValueError(f"`k` must be in 1..{self.most} (the {kind} of this model), got {k}")
+        return k
+
+    def _pixels(self, logits: Float[Tensor, "b k *y"]) -> Float[Tensor, "b k *y"]:
+        """What an answer is, by the likelihood that it was learned with."""
+        match self.config.objective.likelihood:
+            case "bernoulli":
+                return logits.sigmoid()
+            case "categorical":
+                return logits.softmax(dim=2)
+            case "normal":
+                return logits
+
+    def _batch(self, image: Tensor | np.ndarray) -> Tensor:
+        """The input as the network takes it, or a clear word on why it cannot be."""
+        if isinstance(image, np.ndarray):
+            image = np.array(image)  # torch would warn of memory that must not be written to
+        x = torch.as_tensor(image)
+        axes, c = (2 if self.config.model.backbone == "mlp" else 4), self.config.model.c_in
+        if axes == 4 and c == 1 and x.ndim == 2:
+            x = x[None]
+        if x.ndim == axes - 1:
+            x = x[None]
+        form = "c" if axes == 2 else "c h w"
+        if x.ndim != axes or x.shape[1] != c or 0 in x.shape:
+            raise ValueError(
+                f"`image` must be {form} with c = {c} channels, or a batch of such, "
+                f"got an array of shape {tuple(image.shape)}"
+            )
+        x = x.to(self.device)
+        x = x.float() / 255 if x.dtype == torch.uint8 else x.float()
+        if not x.isfinite().all():
+            count = int((~x.isfinite()).sum())
+            raise ValueError(
+                f"`image` must be finite, got {count} values that are NaN or infinite; "
+                "replace them first"
+            )
+        return x.contiguous(memory_format=torch.channels_last) if axes == 4 else x

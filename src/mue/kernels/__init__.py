@@ -1,0 +1,1 @@
+"""What only makes it faster on a GPU."""

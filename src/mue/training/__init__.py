@@ -1,0 +1,1 @@
+"""From a built model and a data set to weights."""

@@ -1,0 +1,239 @@
+"""The run folder: a configuration, weights, and what resuming needs; no pickle anywhere.
+
+    config.json          the resolved configuration, with version and commit
+    weights.safetensors  θ as it is evaluated
+    state.safetensors    all that `Training` holds
+    log.jsonl            a line every few steps
+
+Each file is replaced in one step of the file system, so a reader finds the old one or the new one,
+never a part. Resuming reads `state.safetensors` alone: two files could not be replaced at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from mue.atomic import write_atomic
+from mue.config.schema import Config, from_dict
+from mue.models.build import build_network
+from mue.models.heads import Heads
+from mue.models.modal import Modal
+from mue.models.probunet import ProbUNet
+from mue.training.loop import Training
+
+CONFIG, WEIGHTS, STATE, LOG = "config.json", "weights.safetensors", "state.safetensors", "log.jsonl"
+_LARGEST_CONFIG = 1 << 20
+
+
+class RunError(ValueError):
+    """A run folder cannot be used as asked."""
+
+
+def commit() -> str | None:
+    """The commit of the source tree this package runs from, if it runs from one.
+
+    A tree that was copied without its history may be told by the variable MUE_COMMIT.
+    """
+    if told := os.environ.get("MUE_COMMIT"):
+        return told
+    here = Path(__file__).resolve().parent
+    try:
+        found = subprocess.run(  # noqa: S603
+            ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12"],  # noqa: S607
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return found.stdout.strip() or None if found.returncode == 0 else None
+
+
+# --- configuration ------------------------------------------------------------------------------
+
+
+def save_config(folder: Path, config: Config, version: str, data: str | None = None) -> None:
+    """Write the resolved configuration, and the digest of the data that are learned from."""
+    content = {"version": version, "commit": commit(), "data": data, "config": asdict(config)}
+    write_atomic(folder / CONFIG, (json.dumps(content, indent=2) + "\n").encode())
+
+
+def load_config(folder: Path) -> Config:
+    """Read the configuration of a run."""
+    return from_dict(Config, _config_file(folder).get("config"), f"{folder / CONFIG}: config")
+
+
+def origin(folder: Path) -> dict[str, Any]:
+    """Version, commit and digest of the data of a run, and how it was calibrated, if it was."""
+    content = _config_file(folder)
+    known = {name: content.get(name) for name in ("version", "commit", "data")}
+    return known | ({"calibration": content["calibration"]} if "calibration" in content else {})
+
+
+def weights_digest(folder: Path) -> str:
+    """sha256 of the file of weights: which model it was, to the bit."""
+    with (folder / WEIGHTS).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _config_file(folder: Path) -> dict[str, Any]:
+    path = folder / CONFIG
+    if not path.is_file():
+        raise RunError(f"{folder} is no run folder: it must hold {CONFIG}; make one by `mue train`")
+    if path.stat().st_size > _LARGEST_CONFIG:
+        raise RunError(f"{path} must be at most {_LARGEST_CONFIG} bytes, got {path.stat().st_size}")
+    try:
+        content = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"{path} must be JSON, and it is not: {error}") from None
+    if not isinstance(content, dict):
+        raise RunError(f"{path} must hold an object with `config`, got {type(content).__name__}")
+    return content
+
+
+# --- tensors ------------------------------------------------------------------------------------
+
+
+def save_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+    """Write tensors with a digest of their content in the header.
+
+    The digest is the header's one entry: of several, safetensors shuffles the order, and the same
+    tensors would not be the same file.
+    """
+    plain = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+    write_atomic(path, safetensors.torch.save(plain, {"sha256": _digest(plain)}))
+
+
+def load_tensors(path: Path, expected: dict[str, torch.Size] | None = None) -> dict[str, Tensor]:
+    """Read tensors. Names and shapes are compared with `expected` before any is read."""
+    if not path.is_file():
+        raise RunError(f"{path.parent} has no {path.name}: train it first, or name another folder")
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            header = file.metadata() or {}
+            shapes = {name: torch.Size(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+            if expected is not None and shapes != expected:
+                raise RunError(_mismatch(path, shapes, expected))
+            tensors = {name: file.get_tensor(name) for name in shapes}
+    except (safetensors.SafetensorError, OSError) as error:
+        raise RunError(
+            f"{path} must be a whole safetensors file, and it is truncated or damaged ({error}); "
+            "copy it again"
+        ) from None
+    if header.get("sha256") != _digest(tensors):
+        raise RunError(
+            f"{path} does not hold what was saved: its sha256 differs from the one in its header; "
+            "copy it again"
+        )
+    return tensors
+
+
+def _digest(tensors: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        t = tensors[name]
+        digest.update(f"{name} {t.dtype} {tuple(t.shape)}\n".encode())
+        digest.update(t.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _mismatch(path: Path, got: dict[str, torch.Size], expected: dict[str, torch.Size]) -> str:
+    name = next(n for n in sorted({*got, *expected}) if got.get(n) != expected.get(n))
+    wanted, found = (tuple(s[name]) if name in s else "absent" for s in (expected, got))
+    return (
+        f"{path} holds weights of another configuration than {CONFIG} beside it: "
+        f"{name!r} must be {wanted}, got {found}; restore the file that belongs to it"
+    )
+
+
+# --- weights and state --------------------------------------------------------------------------
+
+
+def save_weights(folder: Path, weights: dict[str, Tensor], *, half: bool = False) -> None:
+    """Write θ, in half precision where asked."""
+    save_tensors(folder / WEIGHTS, {k: v.half() if half else v for k, v in weights.items()})
+
+
+def export(
+    run: Path,
+    out: Path,
+    *,
+    half: bool = True,
+    changed: dict[str, Tensor] | None = None,
+    about: dict[str, Any] | None = None,
+) -> None:
+    """Copy θ, the configuration and the log of a run to a folder of their own, for others.
+
+    Where weights were `changed` after training, `about` says how; it goes beside the configuration.
+    """
+    _, tensors = _load_weights(run)
+    save_weights(out, tensors | (changed or {}), half=half)
+    if (run / LOG).is_file():
+        write_atomic(out / LOG, (run / LOG).read_bytes())
+    content = _config_file(run) | (about or {})
+    write_atomic(out / CONFIG, (json.dumps(content, indent=2) + "\n").encode())
+
+
+def load_network(folder: Path, device: torch.device) -> Modal | ProbUNet | Heads:
+    """Read θ as it is evaluated, in float32."""
+    network, tensors = _load_weights(folder)
+    network.load_state_dict({k: v.float() for k, v in tensors.items()}, assign=True)
+    network.requires_grad_(False)
+    network.to(device=device, memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    return network.eval()
+
+
+def _load_weights(folder: Path) -> tuple[Modal | ProbUNet | Heads, dict[str, Tensor]]:
+    """θ without memory for its weights, and the weights, which are known to fit it."""
+    with torch.device("meta"):
+        network = build_network(load_config(folder))
+    expected = {name: p.shape for name, p in network.named_parameters()}
+    return network, load_tensors(folder / WEIGHTS, expected)
+
+
+def save_state(folder: Path, training: Training) -> None:
+    """Write the weights as evaluated, then all that resuming needs."""
+    save_weights(folder, training.export())
+    save_tensors(folder / STATE, _state(training))
+
+
+def load_state_(folder: Path, training: Training) -> None:
+    """Put `training` where it was when `save_state` was called, to the bit."""
+    tensors = load_tensors(folder / STATE)
+    here = {n: t for n, t in _state(training).items() if n != "random.cuda"}
+    theirs = {n: t.shape for n, t in tensors.items() if n != "random.cuda"}
+    if theirs != {n: t.shape for n, t in here.items()}:
+        raise RunError(
+            f"{folder / STATE} holds the state of another configuration than {CONFIG} beside it; "
+            "restore the file that belongs to it, or start in another folder"
+        )
+    for name, tensor in here.items():
+        tensor.copy_(tensors[name])
+    torch.set_rng_state(tensors["random.cpu"])
+    if training.device.type == "cuda" and "random.cuda" in tensors:
+        torch.cuda.set_rng_state(tensors["random.cuda"], training.device)
+    training.step = int(tensors["step"])
+
+
+def _state(training: Training) -> dict[str, Tensor]:
+    """Every tensor that training changes, by name. The tensors are the training's own."""
+    state = {f"learner.{k}": v.detach() for k, v in training.learner.state_dict().items()}
+    state |= {f"average.{k}": v for k, v in training.export().items()}
+    state |= {f"optimizer.0.{k}": v for k, v in training.update.slots.items()}
+    state["step"] = torch.tensor(training.step)
+    state["random.cpu"] = torch.get_rng_state()
+    if training.device.type == "cuda":
+        state["random.cuda"] = torch.cuda.get_rng_state(training.device)
+    return state

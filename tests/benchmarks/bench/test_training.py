@@ -1,0 +1,45 @@
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from mue.bench.count import Limits
+from mue.bench.measure import Patience
+from mue.bench.training import Course, course_config, course_source, courses, measure_training
+from mue.data.prepared.dataset import Slices
+
+CPU = torch.device("cpu")
+LIMITS = {torch.float32: Limits(1e9, 1e10)}
+
+
+def test_the_accelerator_takes_the_batches_of_the_paper_and_a_processor_smaller_ones():
+    fast = courses(torch.device("cuda"))
+    assert fast[:2] == [Course("guess", 256), Course("lidc", 64, 128)]
+    assert fast[2:] == [Course("lidc-exact", 64, 128)]
+    sizes = {c.preset: c.batch for c in courses(CPU)}
+    assert sizes == {"guess": 32, "lidc": 4, "lidc-exact": 4}
+    assert all(q.batch < sizes[q.preset] for q in courses(CPU, quick=True))
+
+
+def test_a_course_on_slices_needs_no_data():
+    course = Course("lidc", 2, 32)
+    source = course_source(course, course_config(course, CPU), CPU)
+    assert isinstance(source, Slices)
+    assert source.size == (32, 32)
+
+
+def test_both_ways_are_timed_and_the_row_follows_from_times_and_counts():
+    told: list[tuple[str, int, int]] = []
+
+    def watch(*at: object) -> None:
+        told.append(at)  # pyright: ignore[reportArgumentType]
+
+    note: Callable[[str, int, int], None] = watch
+    patience = Patience(warmup=1, repeats=2, least=0.0)
+    (found,) = measure_training(CPU, [Course("toy-vq", 2)], patience, watch=note)
+    row = found.summary(LIMITS)
+    assert (row["preset"], row["batch"], row["precision"]) == ("toy-vq", 2, "float32")
+    assert row["ratio"] == pytest.approx(row["naive"]["ms"] / row["ours"]["ms"])
+    assert row["share"] == pytest.approx(row["floor_ms"] / row["ours"]["ms"])
+    assert row["floor_ms"] == pytest.approx(1e3 * found.work.floor(LIMITS[torch.float32], 4))
+    assert told[-1] == ("toy-vq, batch 2", 2, 2)

@@ -1,0 +1,423 @@
+"""Commands, called as the shell calls them, in this process."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from mue.bench import job
+from mue.bench.job import Plan
+from mue.bench.measure import Patience
+from mue.bench.profile import Cost, Profile
+from mue.bench.training import Course
+from mue.commands import run
+from mue.config.presets import preset
+from mue.data.synthetic.toy import Bars
+from mue.evaluation.known_modes import Evaluation
+from mue.training import plan as planning
+from mue.training.checkpoint import load_config, save_config
+
+SMALL = """--model.levels 4 8 --model.tail 8 --model.widths 4 --train.steps 2
+    --train.batch 8 --compute.device cpu"""
+
+
+@pytest.fixture
+def image(tmp_path) -> Path:
+    x = Bars().case(torch.tensor([0])).x[0, 0]
+    path = tmp_path / "bars.png"
+    Image.fromarray((x * 255).round().byte().numpy()).save(path)
+    return path
+
+
+def tree(folder: Path) -> dict[str, bytes | None]:
+    found = folder.rglob("*")
+    return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else None for p in found}
+
+
+# --- bad input ------------------------------------------------------------------------------------
+
+
+def _text(folder: Path) -> None:
+    (folder / "corrupt.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(30))
+
+
+def _no_weights(folder: Path) -> None:
+    (folder / "copy" / "weights.safetensors").unlink()
+
+
+def _truncated(folder: Path) -> None:
+    path = folder / "copy" / "weights.safetensors"
+    path.write_bytes(path.read_bytes()[:-10])
+
+
+def _tampered(folder: Path) -> None:
+    path = folder / "copy" / "weights.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"\x55")
+
+
+def _other_weights(folder: Path) -> None:
+    config = load_config(folder / "copy")
+    wider = dataclasses.replace(config.codebook, width=4)
+    save_config(folder / "copy", dataclasses.replace(config, codebook=wider), "1")
+
+
+def _no_config(folder: Path) -> None:
+    (folder / "copy" / "config.json").write_text("{")
+
+
+def _nothing(_: Path) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("prepare", "arguments", "words"),
+    [
+        (
+            _nothing,
+            "train gues-quik --out new",
+            "there is no preset 'gues-quik'; did you mean 'guess-quick'?",
+        ),
+        (_nothing, "train toy --out copy", "copy must be empty or not exist yet"),
+        (_nothing, "train toy --out bars.png", "bars.png must be a folder to write a run to"),
+        (_nothing, "train toy --out copy --resume", "copy holds a run with model.levels = (4, 8)"),
+        (_nothing, "train toy --out new --seed -1", "train.seed must be in 0"),
+        (
+            _nothing,
+            "train toy --out new --model.c-in 3 --train.steps 1",
+            "model.c_in must be 1",
+        ),
+        (_nothing, "predict copy bars.png --k 7", "`k` must be in 1..6 (the codes of this model)"),
+        (_nothing, "predict copy bars.png --k 0 --out new", "`k` must be in 1..6"),
+        (_nothing, "predict copy", "`images` must name at least one image file, got none"),
+        (_nothing, "predict copy none.png", "there is no image file none.png"),
+        (_text, "predict copy corrupt.png --out new", "corrupt.png must be an image file that can"),
+        (
+            _nothing,
+            "predict gess-exact bars.png",
+            "no bundled model and no run folder 'gess-exact'; did you mean 'guess-exact'?",
+        ),
+        (_no_weights, "predict copy bars.png", "copy has no weights.safetensors: train it first"),
+        (_no_weights, "evaluate copy", "copy has no weights.safetensors: train it first"),
+        (_no_weights, "figure copy", "copy has no weights.safetensors: train it first"),
+        (_no_weights, "export copy new", "copy has no weights.safetensors: train it first"),
+        (_truncated, "evaluate copy", "it is truncated or damaged"),
+        (_tampered, "evaluate copy --json", "does not hold what was saved"),
+        (_other_weights, "evaluate copy", "holds weights of another configuration"),
+        (_no_config, "evaluate copy", "config.json must be JSON"),
+        (_nothing, "evaluate copy --inputs 0", "`inputs` must be at least 1, got 0"),
+        (_nothing, "evaluate copy --k 0", "`k` must be in 1..6"),
+        (_nothing, "evaluate bars.png", "no bundled model and no run folder 'bars.png'"),
+        (_nothing, "figure nowhere", "no bundled model and no run folder 'nowhere'"),
+        (_nothing, "export copy copy", "copy must be empty or not exist yet"),
+    ],
+)
+def test_bad_input_is_one_sentence_exit_2_and_nothing_written(
+    mue, folder, image, prepare, arguments, words
+):
+    assert folder.parent == image.parent
+    prepare(folder.parent)
+    before = tree(folder.parent)
+    said = mue(*arguments.split())
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith("mue: ")
+    assert words in said.err
+    assert said.err.count("\n") == 1, said.err
+    assert tree(folder.parent) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("train toy --out new --train.lr -1", "train.lr must be positive, got -1.0"),
+        ("train toy --out new --train.lr fast", "--train.lr"),
+        ("train toy --out new --train.step 5", "--train.step"),
+        ("train toy", "--out"),
+        ("train", "presets: guess, guess-exact, guess-quick, lidc, lidc-small, lidc-exact, toy"),
+        ("paint copy", "paint"),
+        ("predict copy bars.png --k many", "--k"),
+    ],
+)
+def test_arguments_that_make_no_sense_exit_2_and_nothing_is_written(
+    mue, folder, image, arguments, words
+):
+    assert folder.parent == image.parent
+    before = tree(folder.parent)
+    said = mue(*arguments.split())
+    assert (said.code, said.out) == (2, "")
+    assert words in said.err
+    assert "Traceback" not in said.err
+    assert tree(folder.parent) == before
+
+
+def test_a_folder_that_cannot_be_written_to_is_named(mue, folder):
+    (folder.parent / "file").write_text("in the way")
+    said = mue("evaluate", "copy", "--inputs", 2, "--out", "file/below")
+    assert said.code == 2
+    assert said.err.splitlines()[-1].startswith("mue: file/below: ")
+
+
+# --- train ----------------------------------------------------------------------------------------
+
+
+def test_training_says_where_it_went(mue, tmp_path):
+    said = mue("train", "toy", "--out", "run", "--seed", 5, "--train.lr", "3e-4", *SMALL.split())
+    assert said.code == 0
+    assert "trained  run\n" in said.out
+    assert "figure   run/figures/history.png\n" in said.out
+    assert "mue evaluate run" in said.out
+    config, default = load_config(tmp_path / "run"), preset("toy")
+    assert (config.train.seed, config.train.lr, config.train.steps) == (5, 3e-4, 2)
+    assert (config.model.levels, config.codebook) == ((4, 8), default.codebook)
+    mentioned = ("prior", "reconstruction", "codes", "2/2")  # the bar
+    assert all(word in said.err for word in mentioned)
+
+
+@pytest.fixture
+def asked(monkeypatch) -> list:
+    """The configurations that training was asked for, instead of training."""
+    found = []
+
+    def train(config, out, **_):
+        found.append(config)
+        return Path(out)
+
+    monkeypatch.setattr(run, "train", train)
+    return found
+
+
+@pytest.mark.parametrize(
+    "spelled", ["--preset-schedule paper", "--preset-schedule=paper", "--preset_schedule paper"]
+)
+def test_the_papers_schedule_can_be_had(mue, asked, spelled):
+    assert mue("train", "guess", "--out", "new", *spelled.split()).code == 0
+    (config,) = asked
+    assert config == preset("guess", "paper")
+    assert (config.train.steps, config.train.lr, config.train.batch) == (150_000, 1e-4, 256)
+    assert config != preset("guess")
+
+
+def test_the_papers_schedule_can_be_overridden(mue, asked):
+    mue("train", "guess", "--out", "a", "--preset-schedule", "paper", "--train.steps", 7)
+    mue("train", "guess", "--out", "b", "--preset-schedule", "short")
+    mue("train", "guess", "--out", "paper")
+    paper = preset("guess", "paper")
+    seven = dataclasses.replace(paper, train=dataclasses.replace(paper.train, steps=7))
+    assert asked == [seven, preset("guess"), preset("guess")]
+
+
+def test_every_part_of_a_configuration_can_be_overridden(mue, asked):
+    overrides = """--method vq --codebook.size 64 --model.tail --train.milestones 0.5
+        --train.factors 0.1 --compute.no-channels-last --objective.commitment 0.5"""
+    assert mue("train", "toy", "--out", "new", *overrides.split()).code == 0
+    (config,) = asked
+    assert (config.method, config.codebook.size, config.model.tail) == ("vq", 64, ())
+    assert (config.train.milestones, config.train.factors) == ((0.5,), (0.1,))
+    assert not config.compute.channels_last
+    assert config.objective.commitment == 0.5
+
+
+def test_help_names_presets_and_values(mue):
+    said = mue("train", "--help")
+    assert said.code == 0
+    assert "guess-quick" in said.out
+    said = mue("train", "toy", "--help")
+    assert said.code == 0
+    assert "--train.lr" in said.out
+    said = mue("--help")
+    assert said.code == 0
+    for command in [
+        "demo",
+        "data",
+        "train",
+        "evaluate",
+        "predict",
+        "figure",
+        "compare",
+        "bench",
+        "calibrate",
+        "export",
+    ]:
+        assert command in said.out
+
+
+# --- evaluate -------------------------------------------------------------------------------------
+
+
+def test_an_evaluation_in_json_is_json_alone(mue, folder):
+    said = mue("evaluate", "copy", "--inputs", 30, "--seed", 3, "--json", "--device", "cpu")
+    assert (said.code, said.err) == (0, "")
+    report = json.loads(said.out)
+    assert report["mode_tv"].keys() >= {"mean", "p95"}
+    assert 0 <= report["mode_tv"]["mean"] <= report["mode_tv"]["p95"] <= 1
+    assert (report["model"], report["method"]) == ("copy", "exact")
+    assert (report["inputs"], report["seed"], report["k"]) == (30, 3, 6)
+    assert {(row["group"], row["mode"]) for row in report["table"]} == {
+        (group, mode) for group in ("dim", "bright") for mode in (1, 2)
+    }
+    assert json.loads((folder / "report.json").read_text()) == report
+
+
+def test_an_evaluation_for_people_is_a_table(mue, folder, tmp_path):
+    said = mue("evaluate", "copy", "--inputs", 30, "--out", "elsewhere")
+    assert said.code == 0
+    for word in ("dim", "bright", "predicted", "true", "mode_tv", "rest", "in use"):
+        assert word in said.out
+    assert "report   elsewhere/report.json\n" in said.out
+    assert (tmp_path / "elsewhere" / "report.json").is_file()
+    assert not (folder / "report.json").exists()
+
+
+def test_the_report_of_a_bundled_model_goes_into_the_folder_of_runs(mue, tmp_path):
+    said = mue("evaluate", "guess", "--inputs", 4, "--k", 4, "--json", "--device", "cpu")
+    report = json.loads(said.out)
+    assert (report["model"], report["method"], report["k"]) == ("guess", "vq", 4)
+    assert json.loads((tmp_path / "runs" / "guess" / "report.json").read_text()) == report
+
+
+# --- predict --------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_prediction_in_json_is_json_alone(mue, image):
+    said = mue("predict", "copy", image, image, "--k", 3, "--json", "--device", "cpu")
+    assert (said.code, said.err) == (0, "")
+    one, two = json.loads(said.out)
+    assert one == two
+    assert one["image"] == str(image)
+    assert [answer["rank"] for answer in one["answers"]] == [1, 2, 3]
+    total = sum(answer["prob"] for answer in one["answers"]) + one["rest"]
+    assert total == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.usefixtures("folder", "image")
+def test_a_prediction_for_people_shows_the_rest(mue, tmp_path):
+    said = mue("predict", "copy", "bars.png", "--k", 2, "--out", "answers")
+    assert said.code == 0
+    assert "bars.png" in said.out
+    assert "rest" in said.out
+    assert "answers  answers\n" in said.out
+    names = {p.name for p in (tmp_path / "answers").iterdir()}
+    assert names == {"bars-1.png", "bars-2.png", "bars-answers.png"}
+
+
+@pytest.mark.usefixtures("folder", "image")
+def test_without_k_a_model_of_few_codes_answers_with_all_it_has(mue):
+    said = mue("predict", "copy", "bars.png", "--json")  # 6 codes
+    assert said.code == 0
+    assert len(json.loads(said.out)[0]["answers"]) == 6
+
+
+# --- figure and export ----------------------------------------------------------------------------
+
+
+def test_figures_are_named_where_they_are(mue, monkeypatch):
+    calls = []
+
+    def figure(model, **options):
+        calls.append((model, options["out"]))
+        return [Path("drawn/modes.png"), Path("drawn/top-4.png")]
+
+    monkeypatch.setattr(run, "figure", figure)
+    said = mue("figure", "guess", "--out", "drawn")
+    assert (said.code, said.out) == (0, "figure   drawn/modes.png\nfigure   drawn/top-4.png\n")
+    assert calls == [("guess", Path("drawn"))]
+
+
+@pytest.mark.usefixtures("folder")
+def test_an_exported_model_can_be_asked(mue, image):
+    assert mue("export", "copy", "new").out == "exported new\n"
+    said = mue("predict", "new", image, "--k", 1, "--json")
+    assert json.loads(said.out)[0]["answers"][0]["rank"] == 1
+
+
+# --- demo -----------------------------------------------------------------------------------------
+
+
+def test_the_demonstration_prints_both_tables_and_says_where_everything_is(mue, monkeypatch):
+    judged = Evaluation(
+        predicted=torch.tensor([[0.6, 0.4]]),
+        true=torch.tensor([[0.7, 0.3]]),
+        rest=torch.zeros(1),
+        group=("A",),
+        codes=2,
+        k=2,
+        seed=0,
+    )
+
+    def demo(out, *, watch, inputs):
+        for model in run.DEMO:
+            (out / "figures" / model).mkdir(parents=True)
+            (out / "figures" / model / "modes.png").touch()
+            watch(model, inputs)
+        return {model: run.report(model, judged) for model in run.DEMO}
+
+    monkeypatch.setattr(run, "demo", demo)
+    said = mue("demo", "--out", "shown")
+    assert said.code == 0
+    assert said.out.count("mode_tv  mean 0.1000") == 2
+    for line in ("report   shown/report.json", "figure   shown/figures/guess-exact/modes.png"):
+        assert line in said.out.splitlines()
+    assert "1000/1000" in said.err
+
+
+# --- bench ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tiny_bench(monkeypatch) -> None:
+    plan = Plan(
+        courses=[Course("toy-vq", 2)],
+        presets=["toy"],
+        ks=(1, 2),
+        side=16,
+        sides=(8, 16),
+        at=2,
+        patience=Patience(warmup=1, repeats=2, least=0.0),
+        steps=1,
+        copy=1,
+        product=16,
+    )
+    cost = Cost("convolution", "2x8x16x16 8x8x3x3", 4.0, 1e-3, 1_000_000, 0, 0.25)
+    monkeypatch.setattr(planning, "COMPILE_PAYS", 1 << 62)  # checked types do not compile
+    monkeypatch.setattr(job, "plan", lambda *_, **__: plan)
+    monkeypatch.setattr(job, "_profile", lambda *_: Profile([cost], [cost]))
+
+
+@pytest.mark.usefixtures("tiny_bench")
+def test_a_measurement_for_people_is_a_table_of_ratios_with_a_profile_on_demand(mue, tmp_path):
+    said = mue("bench", "--quick", "--profile", "--device", "cpu", "--out", "new")
+    assert said.code == 0
+    for words in ("naive", "ours", "ratio", "GFLOP", "floor", "share", "train toy-vq, batch 2"):
+        assert words in said.out
+    for words in ("toy, 2 answers, 16²", "as measured here", "share of limit", "convolution"):
+        assert words in said.out
+    assert "toy-vq: a step by kernel, as it runs: 1.00 ms" in said.out
+    for name in ("bench.json", "profile.json"):
+        assert f"written  new/{name}\n" in said.out
+        assert (tmp_path / "new" / name).is_file()
+    for name in ("answers.png", "pixels.png"):
+        assert f"figure   new/{name}\n" in said.out
+    assert "2/2" in said.err
+
+
+@pytest.mark.usefixtures("tiny_bench")
+def test_a_measurement_in_json_is_json_alone(mue, tmp_path):
+    said = mue("bench", "--only", "training", "--seed", 4, "--json", "--device", "cpu")
+    assert (said.code, said.err) == (0, "")
+    content = json.loads(said.out)
+    assert (content["seed"], content["command"]) == (4, "mue bench --only training")
+    assert json.loads((tmp_path / "runs" / "bench" / "bench.json").read_text()) == content
+
+
+def test_a_device_that_is_not_there_is_one_sentence(mue, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    said = mue("bench", "--device", "cuda")
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith("mue: `device` is cuda, and torch finds no CUDA device here")
+    assert list(tmp_path.iterdir()) == []
+    said = mue("bench", "--device", "tpu")
+    assert said.code == 2
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,203 @@
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from mue.data.prepared.dataset import Slices
+from mue.data.prepared.item import Item
+from mue.data.prepared.splits import split_of
+from mue.data.prepared.store import open_prepared, write
+from mue.evaluation import calibrate as calibrating
+from mue.evaluation.calibrate import Calibration, calibrate
+from mue.inference.load import load
+from mue.inference.predictor import Predictor
+from mue.metrics.energy import ged
+from mue.models.modal import Modal
+from mue.nn.backbone import Features
+from mue.nn.codebook import Codebook
+
+SIDE, CODES = 8, 4
+
+
+class Corner(nn.Module):
+    """An encoder that sees the first pixels of the first row, as numbers in [-1, 1]."""
+
+    def forward(self, x: Tensor) -> Features:
+        return Features((x,), 2 * x[:, 0, 0, :3] - 1, tuple(x.shape[-2:]))
+
+
+class Bands(nn.Module):
+    """A decoder that lights the rows that a code names, with certainty."""
+
+    def forward(self, features: Features, codes: Tensor) -> Tensor:
+        rows = 20 * codes[:, :, None, :, None] - 10
+        return rows.expand(-1, -1, 1, -1, features.size[1])
+
+
+def modal(extra: int = 0) -> Modal:
+    """Four codes that light a band of two rows each, the last one of none, and `extra` more."""
+    codebook = Codebook(CODES + extra, SIDE, learned=True)
+    bands = torch.zeros(CODES + extra, SIDE)
+    for c in range(CODES - 1):
+        bands[c, 2 * c : 2 * c + 2] = 1
+    bands[CODES:] = 1
+    codebook.codes.data = bands
+    prior = nn.Linear(3, CODES + extra)
+    torch.manual_seed(0)
+    prior.weight.data = torch.cat([2 * torch.randn(CODES, 3), torch.zeros(extra, 3)])
+    prior.bias.data = torch.cat([torch.zeros(CODES), torch.full((extra,), -7.0)])
+    made = Modal(Corner(), prior, codebook, Bands())
+    return made.requires_grad_(False).eval()
+
+
+def answers(found: Modal, x: Tensor) -> Tensor:
+    return found.decode(view := found(x), found.all_codes(view)) > 0
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory):
+    """Slices whose four raters are draws from what the model says, so that the model is right."""
+    random, true = np.random.default_rng(0), modal()
+    names = [n for n in (f"p-{i}" for i in range(5000)) if split_of(n) == "val"][:300]
+    items = []
+    for name in names:
+        for k in range(4):
+            image = random.integers(256, size=(SIDE, SIDE), dtype=np.uint8)
+            x = torch.from_numpy(image)[None, None].float() / 255
+            p = true(x).log_prior[0].double().exp().numpy()
+            who = random.choice(CODES, size=4, p=p / p.sum())
+            masks = answers(true, x)[0, :, 0].numpy()[who]
+            items.append(Item(name, "n", str(k), image, masks, None, ""))
+    folder = tmp_path_factory.mktemp("honest") / "out"
+    write(items, folder, {})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def val(honest) -> Slices:
+    return Slices(open_prepared(honest), "val")
+
+
+def distorted(config, temperature: float, shift: Tensor | None = None, extra: int = 0) -> Predictor:
+    """The right model with its logits z made into temperature (z - shift)."""
+    found = modal(extra)
+    for tensor in found.prior.parameters():
+        tensor *= temperature
+    if shift is not None:
+        found.prior.bias[:CODES] -= temperature * shift
+    return Predictor(found, config)
+
+
+def network(predictor: Predictor) -> Modal:
+    assert isinstance(predictor.network, Modal)
+    return predictor.network
+
+
+def folded(predictor: Predictor, calibration: Calibration) -> Predictor:
+    """The model that would be written."""
+    found = modal(predictor.codes - CODES)
+    found.load_state_dict(predictor.network.state_dict() | calibration.fold(network(predictor)))
+    return Predictor(found, predictor.config)
+
+
+def distance(predictor: Predictor, source: Slices) -> float:
+    """The energy distance of all answers of a model, as the metric has it."""
+    case = source.case(torch.arange(len(source)))
+    h = predictor.propose(case.x, predictor.codes)
+    return ged(h.y > 0.5, h.normalized().prob, case.ys > 0.5, case.q).mean().item()
+
+
+# --- what is found --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
+def test_a_known_temperature_is_recovered(lesion_config, val, temperature):
+    """1,200 slices with four draws each: within a tenth, and no code favoured."""
+    found = calibrate(distorted(lesion_config, temperature), val)
+    assert found.temperature == pytest.approx(temperature, rel=0.1)
+    assert found.shift.abs().max() < 0.15
+
+
+def test_known_shifts_are_recovered(lesion_config, val):
+    shift = torch.tensor([1.0, -1.0, 0.5, -0.5])
+    found = calibrate(distorted(lesion_config, 2.0, shift), val)
+    assert found.temperature == pytest.approx(2.0, rel=0.1)
+    torch.testing.assert_close(found.shift, shift, atol=0.15, rtol=0)
+
+
+@pytest.mark.parametrize("temperature", [0.3, 3.0])
+def test_what_is_said_of_before_and_after_is_what_the_metric_says(lesion_config, val, temperature):
+    predictor = distorted(lesion_config, temperature)
+    found = calibrate(predictor, val)
+    negligible = 1e-3  # answers less probable than 1e-4 before are not decoded
+    assert found.before == pytest.approx(distance(predictor, val), abs=negligible)
+    assert found.after == pytest.approx(distance(folded(predictor, found), val), abs=negligible)
+    right = distance(Predictor(modal(), lesion_config), val)
+    assert found.after < found.before - 0.01
+    assert found.after == pytest.approx(right, abs=0.002)
+    assert found.after <= right + 1e-6  # it is fitted to these very slices
+
+
+def test_what_is_written_is_what_was_fitted_where_many_codes_are_idle(lesion_config, val):
+    """60 codes that nobody draws, of a thousandth each at the most: e^-7 before the distortion."""
+    predictor = distorted(lesion_config, 3.0, extra=60)
+    found = calibrate(predictor, val)
+    assert found.temperature == pytest.approx(3.0, rel=0.15)
+    assert found.after < found.before + 1e-9
+    assert found.after == pytest.approx(distance(folded(predictor, found), val), abs=0.005)
+
+
+def test_codes_that_are_not_in_use_gain_nothing(lesion_config, val):
+    """200 codes that no slice gives more than e^-10 each, 1 % together, to a model too sure by 2.
+
+    Half of that logarithm would be e^-5 each: more than all the codes that are in use.
+    """
+    predictor = distorted(lesion_config, 2.0, extra=200)
+    network(predictor).prior.bias[CODES:] = -10
+    idle = network(predictor)(val.case(torch.arange(1200)).x).log_prior.exp()[:, CODES:]
+    assert idle.max() < 1e-4
+    found = calibrate(predictor, val)
+    after = folded(predictor, found)
+    still = network(after)(val.case(torch.arange(1200)).x).log_prior.exp()[:, CODES:]
+    assert still.sum(dim=1).max() < 0.02
+    assert found.after == pytest.approx(distance(after, val), abs=0.005)
+
+
+# --- what is written ------------------------------------------------------------------------------
+
+
+def test_folded_weights_divide_the_logits_and_shift_them(lesion_config):
+    predictor = distorted(lesion_config, 1.0, torch.randn(CODES))
+    shift = torch.tensor([0.5, -1.0, 0.25, 0.25])
+    after = folded(predictor, Calibration(2.5, shift, 1.0, 0.5))
+    x = torch.rand(9, 1, SIDE, SIDE)
+    z = network(predictor)(x).log_prior
+    expected = (z / 2.5 + shift).log_softmax(dim=1)
+    torch.testing.assert_close(network(after)(x).log_prior, expected)
+
+
+def test_folding_changes_the_last_layer_of_the_prior_and_nothing_else(lesion_model):
+    predictor = load(lesion_model, device="cpu")
+    n = predictor.codes
+    changed = Calibration(2.0, torch.ones(n), 1.0, 0.5).fold(network(predictor))
+    assert changed.keys() == {"prior.weight", "prior.bias"}
+    state = predictor.network.state_dict()
+    assert all(changed[name].shape == state[name].shape for name in changed)
+
+
+def test_calibrating_leaves_every_tensor_of_the_model_as_it_was(lesion_config, val):
+    predictor = distorted(lesion_config, 2.0)
+    before = {name: value.clone() for name, value in predictor.network.state_dict().items()}
+    calibrate(predictor, val)
+    after = predictor.network.state_dict()
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+
+
+def test_a_calibration_does_not_depend_on_the_batch_size(lesion_config, val, monkeypatch):
+    predictor, told = distorted(lesion_config, 2.0), []
+    one = calibrate(predictor, val, watch=lambda *a: told.append(a))
+    monkeypatch.setattr(calibrating, "_BATCH", 500)
+    two = calibrate(predictor, val)
+    assert two.temperature == pytest.approx(one.temperature, rel=1e-3)
+    assert two.after == pytest.approx(one.after, abs=1e-5)
+    assert told[-1] == (1200, 1200)

@@ -1,0 +1,269 @@
+import csv
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mue.data.prepared.dataset import Slices
+from mue.data.prepared.store import open_prepared
+from mue.evaluation.raters import Agreement, agreement
+from mue.inference.load import load
+from mue.inference.predictor import Predictor
+from mue.metrics.calibration import brier, drawn, ece, presence
+from mue.metrics.energy import ged, ged_n
+from mue.metrics.matching import hm_iou_n
+from mue.metrics.overlap import coverage, top_dice
+from mue.models.modal import Modal
+from mue.types import Case, Hypotheses
+
+CLOSE: dict[str, Any] = {"atol": 1e-5, "rtol": 0}
+
+
+@pytest.fixture(scope="module")
+def predictor(lesion_model):
+    return load(lesion_model, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def case(lesions) -> Case:
+    """Every test slice."""
+    source = Slices(open_prepared(lesions), "test")
+    return source.case(torch.arange(len(source)))
+
+
+class Oracle(Predictor):
+    """A predictor that answers as it is told, and has n codes."""
+
+    def __init__(self, predictor: Predictor, answer: Callable[[Tensor], Hypotheses]) -> None:
+        super().__init__(predictor.network, predictor.config)
+        self.answer = answer
+
+    def propose(
+        self, image: Any, k: int | None = None, *, least: float = 0.0, generator: Any = None
+    ) -> Hypotheses:
+        del k, least, generator
+        return self.answer(image)
+
+
+def reported(found: Agreement) -> Any:
+    """The report as a file would hold it, which must be numbers alone."""
+    return json.loads(json.dumps(found.report(), allow_nan=False))
+
+
+# --- numbers --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch", [1, 5, 32])
+def test_every_metric_is_the_pure_function_of_all_answers_at_once(predictor, lesions, case, batch):
+    found = agreement(predictor, lesions, batch=batch, seed=3)
+    h = predictor.propose(case.x, 6)  # every code there is
+    s, ys, p = h.y > 0.5, case.ys > 0.5, h.normalized().prob
+    torch.testing.assert_close(found.ged, ged(s, p, ys, case.q), **CLOSE)
+    for n in (16, 32, 50, 100):
+        one = ged_n(s, p, ys, case.q, n, torch.Generator().manual_seed(3))
+        torch.testing.assert_close(found.ged_n[n], one, **CLOSE)
+    one = hm_iou_n(s, p, ys, 16, torch.Generator().manual_seed(3))
+    torch.testing.assert_close(found.hm_iou_n[16], one, **CLOSE)
+    torch.testing.assert_close(found.dice, top_dice(s, ys, case.q), **CLOSE)
+    for k in (1, 4, 8, 16):
+        one = coverage(s, ys, case.q, min(k, 6))
+        torch.testing.assert_close(found.coverage[k], one, **CLOSE)
+    torch.testing.assert_close(found.presence, presence(s, p), **CLOSE)
+    torch.testing.assert_close(found.drawn, drawn(ys, case.q), **CLOSE)
+    torch.testing.assert_close(found.entropy, h.merge(below=0.5).entropy(), **CLOSE)
+    torch.testing.assert_close(found.rest, torch.zeros(12), **CLOSE)
+    assert (found.id, found.patient) == (case.id, case.group)
+    assert found.codes == len(h.code[h.prob > 0.01].unique())
+    assert (found.split, found.data) == ("test", open_prepared(lesions).digest)
+    report = reported(found)
+    assert report["ged"]["mean"] == pytest.approx(found.ged.mean().item(), abs=1e-6)
+    assert report["presence"]["ece"]["mean"] == pytest.approx(
+        ece(found.presence, found.drawn).item()
+    )
+    assert report["presence"]["brier"]["mean"] == pytest.approx(
+        brier(found.presence, found.drawn).mean().item()
+    )
+
+
+@pytest.mark.parametrize("sharpness", [1, 100])
+def test_an_agreement_does_not_depend_on_the_batch_size(lesion_model, lesions, sharpness):
+    """Also where some answers are so improbable that they need not be decoded."""
+    predictor, seen = load(lesion_model, device="cpu"), []
+    assert isinstance(predictor.network, Modal)
+    predictor.network.prior.weight *= sharpness
+    whole = agreement(predictor, lesions, batch=12)
+    for batch in (1, 5):
+        parts = agreement(predictor, lesions, batch=batch, watch=lambda *a: seen.append(a))
+        for name, values in whole.columns().items():
+            torch.testing.assert_close(parts.columns()[name], values, **CLOSE, msg=name)
+        assert (parts.id, parts.codes) == (whole.id, whole.codes)
+    assert seen == [*((i, 12) for i in range(1, 13)), (5, 12), (10, 12), (12, 12)]
+
+
+def test_an_answer_too_improbable_to_be_kept_covers_nobody(predictor, lesions, case):
+    """By hand: the raters' own mask comes with probability 0, as it does where it is not kept."""
+
+    def answer(x):
+        at = [int((case.x == one).flatten(1).all(dim=1).nonzero()[0, 0]) for one in x]
+        y = torch.stack([torch.ones_like(case.ys[at, 0]), case.ys[at, 0]], dim=1)
+        prob = torch.tensor([1.0, 0.0]).expand(len(at), 2)
+        return Hypotheses(y, prob, torch.tensor([0, 1]).expand(len(at), 2))
+
+    found = agreement(Oracle(predictor, answer), lesions)
+    for k in (1, 4, 16):
+        assert torch.equal(found.coverage[k], torch.zeros(12))
+
+
+def test_who_answers_as_the_raters_do_is_told_so(predictor, lesions, case):
+    def answer(x):
+        at = [int((case.x == one).flatten(1).all(dim=1).nonzero()[0, 0]) for one in x]
+        order = torch.arange(4).expand(len(at), 4)
+        return Hypotheses(case.ys[at], torch.full((len(at), 4), 0.25), order)
+
+    found = agreement(Oracle(predictor, answer), lesions, batch=5)
+    torch.testing.assert_close(found.ged, torch.zeros(12), **CLOSE)
+    torch.testing.assert_close(found.presence, found.drawn)
+    assert torch.equal(found.coverage[4], torch.ones(12))
+    order = torch.arange(4).expand(12, 4)
+    distinct = Hypotheses(case.ys, torch.full((12, 4), 0.25), order).merge(below=0.5)
+    torch.testing.assert_close(found.entropy, distinct.entropy())
+    assert found.codes == 4
+    report = reported(found)
+    assert report["presence"]["ece"]["mean"] == pytest.approx(0, abs=1e-6)
+    assert report["presence"]["brier"]["mean"] == pytest.approx(0, abs=1e-6)
+    # Draws add E[d(S, S')] / n, where d is between the raters: more draws, less of it.
+    means = [report[f"ged_{n}"]["mean"] for n in (16, 32, 50, 100)]
+    assert means[0] > means[-1] > 0
+
+
+def test_only_the_draws_depend_on_the_seed(predictor, lesions):
+    one, again = agreement(predictor, lesions, seed=0), agreement(predictor, lesions, seed=0)
+    other = agreement(predictor, lesions, seed=1)
+    assert all(torch.equal(again.columns()[name], values) for name, values in one.columns().items())
+    moved = {
+        name
+        for name, values in one.columns().items()
+        if not torch.equal(other.columns()[name], values)
+    }
+    assert moved == {"ged_16", "ged_32", "ged_50", "ged_100", "hm_iou_16"}
+
+
+def test_the_rest_is_what_lies_beyond_sixteen_answers(predictor, lesions):
+    """By hand: 20 answers of probability 0.04 and one of 0.2; 0.2 + 15 * 0.04 = 0.8 is kept."""
+
+    def answer(x):
+        prob = torch.tensor([0.2] + 20 * [0.04]).expand(len(x), 21)
+        y = torch.zeros(len(x), 21, 1, 16, 16)
+        y[:, 16:] = 1  # of no concern to `ged`, and known to the draws and to presence
+        return Hypotheses(y, prob, torch.zeros(len(x), 21, dtype=torch.long))
+
+    found = agreement(Oracle(predictor, answer), lesions)
+    torch.testing.assert_close(found.rest, torch.full((12,), 0.2))
+    torch.testing.assert_close(found.presence, torch.full((12,), 0.2))
+    empty = 1 - found.drawn  # nothing against the raters: 2 (1 - e) - 0 - E[d(Y, Y')]
+    assert (found.ged[found.drawn == 0] == 0).all()
+    torch.testing.assert_close(found.coverage[16], empty)
+
+
+def test_evaluating_leaves_every_tensor_of_the_model_as_it_was(predictor, lesions):
+    before = {name: value.clone() for name, value in predictor.network.state_dict().items()}
+    agreement(predictor, lesions)
+    after = predictor.network.state_dict()
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+
+
+@pytest.mark.parametrize("split", ["train", "val", "test"])
+def test_each_split_is_judged_by_its_own_patients(predictor, lesions, split):
+    found = agreement(predictor, lesions, split=split)
+    prepared = open_prepared(lesions)
+    assert found.id == tuple(prepared.rows[i].id for i in prepared.members(split))
+    assert found.report()["split"] == split
+
+
+# --- report and table -----------------------------------------------------------------------------
+
+
+def test_a_report_has_every_metric_with_its_interval_and_only_numbers(predictor, lesions):
+    found = agreement(predictor, lesions)
+    report = reported(found)
+    assert report == found.report()
+    names = ["ged", "rest", "ged_16", "ged_32", "ged_50", "ged_100", "hm_iou_16", "dice_top"]
+    names += [f"coverage_{k}" for k in (1, 4, 8, 16)]
+    for name in names:
+        values = report[name]
+        assert values.keys() == {"mean", "std", "low", "high"}, name
+        assert values["low"] <= values["mean"] + 1e-9, name
+        assert values["mean"] <= values["high"] + 1e-9, name
+    assert report["presence"]["ece"].keys() == {"mean", "low", "high"}  # one number for all slices
+    bins = report["presence"]["reliability"]
+    assert sum(b["count"] for b in bins) == 12
+    assert all(b["count"] > 0 for b in bins)
+    assert (report["slices"], report["patients"], report["passes"]) == (12, 3, 1)
+    assert report["codes_in_use"] in range(1, 7)
+
+
+def test_the_table_has_a_line_for_each_slice(predictor, lesions, tmp_path):
+    found = agreement(predictor, lesions)
+    found.save_table(tmp_path / "slices.csv")
+    with (tmp_path / "slices.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["id"] for row in rows] == list(found.id)
+    assert [row["patient"] for row in rows] == list(found.patient)
+    for name, values in found.columns().items():
+        assert [float(row[name]) for row in rows] == pytest.approx(values.tolist(), rel=1e-5)
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+def test_a_model_of_a_game_is_refused(trained, lesions):
+    words = r"this model answers 'toy', and .* holds slices; take a model trained on slices, or"
+    with pytest.raises(ValueError, match=words):
+        agreement(load(trained, device="cpu"), lesions)
+
+
+def test_a_folder_that_holds_no_slices_is_refused(predictor, tmp_path):
+    with pytest.raises(ValueError, match=r"is no prepared data: it must hold meta.json; make it"):
+        agreement(predictor, tmp_path)
+
+
+# --- samples --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch", [12, 5])
+def test_ged_weighs_all_samples_and_ged_n_the_first_n(lesion_rivals, lesions, case, batch):
+    """Against the pure functions, on the samples that the same generator draws."""
+    predictor = load(lesion_rivals["probunet"], device="cpu")
+    found = agreement(predictor, lesions, samples=40, seed=3, batch=batch)
+    generator = torch.Generator().manual_seed(3)
+    y = torch.cat([predictor.propose(x, 40, generator=generator).y for x in case.x.split(batch)])
+    s, ys = y > 0.5, case.ys > 0.5
+
+    def of(n):
+        return ged(s[:, :n], torch.full((12, n), 1 / n), ys, case.q)
+
+    torch.testing.assert_close(found.ged, of(40), **CLOSE)
+    assert set(found.ged_n) == {16, 32}  # there are not 50
+    for n, values in found.ged_n.items():
+        torch.testing.assert_close(values, of(n), **CLOSE)
+    torch.testing.assert_close(found.dice, top_dice(s, ys, case.q), **CLOSE)
+    torch.testing.assert_close(found.coverage[4], coverage(s, ys, case.q, 4), **CLOSE)
+    share = s.flatten(2).any(dim=2).float().mean(dim=1)
+    torch.testing.assert_close(found.presence, share, **CLOSE)
+    assert (found.answers, found.passes, found.codes) == (40, 1, 0)
+    report = reported(found)
+    assert (report["answers"], report["passes"]) == (40, 1)
+
+
+def test_an_ensemble_is_judged_by_its_members(lesion_rivals, lesions, case):
+    predictor = load(lesion_rivals["ensemble"], device="cpu")
+    found = agreement(predictor, lesions, seed=3)
+    s, ys = predictor.propose(case.x, 2).y > 0.5, case.ys > 0.5
+    half = torch.full((12, 2), 0.5)
+    torch.testing.assert_close(found.ged, ged(s, half, ys, case.q), **CLOSE)
+    drawn_16 = ged_n(s, half, ys, case.q, 16, torch.Generator().manual_seed(3))
+    torch.testing.assert_close(found.ged_n[16], drawn_16, **CLOSE)  # drawn with replacement
+    assert (found.answers, found.passes) == (2, 2)

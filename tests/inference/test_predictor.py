@@ -1,0 +1,415 @@
+import dataclasses
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from mue.config.schema import DataConfig, ModelConfig, ObjectiveConfig
+from mue.data.build import build_source
+from mue.devices import choose_device
+from mue.inference.files import read_image
+from mue.inference.load import bundled, find, load
+from mue.inference.predictor import Predictor
+from mue.models.build import build_modal
+from mue.models.modal import Modal
+from mue.models.probunet import ProbUNet
+
+
+@pytest.fixture(scope="module")
+def predictor(trained) -> Predictor:
+    return load(trained, device="cpu")
+
+
+def fresh(config, **model) -> Predictor:
+    """A network with random weights."""
+    torch.manual_seed(0)
+    config = dataclasses.replace(config, model=dataclasses.replace(config.model, **model))
+    return Predictor(build_modal(config).eval(), config)
+
+
+# --- answers --------------------------------------------------------------------------------------
+
+
+def test_answers_are_the_decodings_of_the_most_probable_codes(predictor):
+    """Against one input, one code at a time."""
+    torch.manual_seed(0)
+    x = torch.rand(3, 1, 8, 8)
+    h, modal = predictor.propose(x, k=4), predictor.network
+    with torch.inference_mode():
+        for i in range(3):
+            view = modal(x[i : i + 1])
+            order = sorted(range(6), key=lambda c, v=view: -v.log_prior[0, c].item())[:4]
+            assert h.code[i].tolist() == order
+            torch.testing.assert_close(h.prob[i], view.log_prior[0, order].exp())
+            for j, c in enumerate(order):
+                logits = modal.decode(view, modal.codebook.codes[None, c : c + 1])
+                torch.testing.assert_close(h.y[i, j], logits[0, 0].sigmoid())
+
+
+def test_all_answers_at_once_are_those_of_one_by_one(predictor):
+    torch.manual_seed(0)
+    x = torch.rand(4, 1, 8, 8)
+    whole = predictor.propose(x, k=6)
+    torch.testing.assert_close(whole.rest, torch.zeros(4), atol=1e-5, rtol=0)
+    for k in range(1, 6):
+        some = predictor.propose(x, k=k)
+        torch.testing.assert_close(some.y, whole.y[:, :k])
+        torch.testing.assert_close(some.prob, whole.prob[:, :k])
+        assert torch.equal(some.code, whole.code[:, :k])
+        torch.testing.assert_close(some.rest, 1 - whole.prob[:, :k].sum(dim=1))
+    for i in range(4):
+        torch.testing.assert_close(predictor.propose(x[i], k=6).y[0], whole.y[i])
+
+
+def test_answers_too_improbable_to_matter_are_left_to_the_rest(trained):
+    """Against the whole ranking; what is kept for one input does not depend on the others."""
+    predictor = load(trained, device="cpu")
+    assert isinstance(predictor.network, Modal)
+    predictor.network.prior.weight *= 30
+    torch.manual_seed(0)
+    x = torch.rand(4, 1, 8, 8) * torch.tensor([0.0, 1.0, 4.0, 16.0]).view(4, 1, 1, 1)
+    whole, some = predictor.propose(x, k=6), predictor.propose(x, k=6, least=0.05)
+    counts = (whole.prob >= 0.05).sum(dim=1)
+    assert 1 <= counts.min() < counts.max() < 6  # inputs differ, and nobody keeps all
+    assert some.prob.shape[1] == counts.max()
+    for i, count in enumerate(counts.tolist()):
+        torch.testing.assert_close(some.prob[i, :count], whole.prob[i, :count])
+        torch.testing.assert_close(some.y[i, :count], whole.y[i, :count])
+        assert some.prob[i, count:].sum() == 0
+        torch.testing.assert_close(some.rest[i], 1 - whole.prob[i, :count].sum())
+
+
+def test_every_way_to_say_the_same_image_has_the_same_answers(predictor):
+    torch.manual_seed(0)
+    levels = torch.randint(256, (8, 8), dtype=torch.uint8)
+    x = levels.float() / 255
+    expected = predictor.propose(x[None, None], k=3)
+    ways = [
+        x,  # h w
+        x[None],  # c h w
+        x.double(),
+        levels,  # bytes are scaled
+        levels[None, None],
+        x.numpy(),
+        levels.numpy(),
+        x.T.contiguous().T,
+        np.asfortranarray(x.numpy()),
+        x.clone().requires_grad_(),
+    ]
+    for way in ways:
+        h = predictor.propose(way, k=3)
+        assert torch.equal(h.code, expected.code)
+        torch.testing.assert_close(h.y, expected.y)
+        torch.testing.assert_close(h.prob, expected.prob)
+
+
+def test_an_array_that_must_not_be_written_to_is_taken_without_a_warning(predictor):
+    picture = Image.effect_noise((8, 8), 50)
+    array = np.asarray(picture)  # Pillow's own memory
+    assert not array.flags.writeable
+    assert torch.equal(predictor.propose(array, k=3).y, predictor.propose(array.copy(), k=3).y)
+
+
+@pytest.mark.parametrize(("height", "width"), [(8, 8), (7, 5), (1, 1), (9, 16), (3, 30)])
+def test_answers_have_the_size_of_the_image_whatever_it_is(predictor, height, width):
+    torch.manual_seed(0)
+    h = predictor.propose(torch.rand(2, 1, height, width), k=2)
+    assert h.y.shape == (2, 2, 1, height, width)
+    assert ((h.y > 0) & (h.y < 1)).all()
+
+
+def test_classes_of_a_pixel_share_its_probability(tiny):
+    config = dataclasses.replace(tiny(), objective=ObjectiveConfig(likelihood="categorical"))
+    h = fresh(config, c_in=3, c_out=4).propose(torch.rand(2, 3, 8, 8), k=3)
+    torch.testing.assert_close(h.y.sum(dim=2), torch.ones(2, 3, 8, 8))
+
+
+def test_a_vector_alone_is_a_batch_of_one(tiny):
+    model = ModelConfig(backbone="mlp", c_in=3, c_out=2, levels=(4,), tail=(), widths=(4,))
+    config = dataclasses.replace(
+        tiny(), model=model, objective=ObjectiveConfig(likelihood="normal")
+    )
+    predictor, x = fresh(config), torch.randn(5, 3)
+    torch.testing.assert_close(predictor.propose(x[0], k=2).y[0], predictor.propose(x, k=2).y[0])
+    with pytest.raises(ValueError, match=r"must be c with c = 3 channels, .* shape \(5, 2\)"):
+        predictor.propose(x[:, :2], k=2)
+
+
+# --- purity ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", ["guess", "guess-exact", None])
+def test_proposing_leaves_every_tensor_of_the_model_as_it_was(model, trained):
+    predictor = load(model or trained, device="cpu")
+    before = {name: value.clone() for name, value in predictor.network.state_dict().items()}
+    predictor.network.train()  # even if somebody has switched it
+    h = predictor.propose(torch.rand(2, 1, 28, 56), k=5)
+    h.merge()
+    h.draw(3)
+    after = predictor.network.state_dict()
+    assert list(before) == list(after)
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+    assert not any(p.requires_grad for p in predictor.network.parameters())
+
+
+def test_proposing_keeps_no_state_between_calls(predictor):
+    torch.manual_seed(0)
+    x = torch.rand(2, 1, 8, 8)
+    first = predictor.propose(x, k=3)
+    predictor.propose(torch.rand(1, 1, 16, 12), k=1)
+    again = predictor.propose(x, k=3)
+    assert torch.equal(first.y, again.y)
+    assert torch.equal(first.prob, again.prob)
+
+
+# --- bad input ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("k", [0, -1, 7])
+def test_k_out_of_range_is_named_with_its_range(predictor, k):
+    words = rf"`k` must be in 1..6 \(the codes of this model\), got {k}$"
+    with pytest.raises(ValueError, match=words):
+        predictor.propose(torch.rand(8, 8), k=k)
+
+
+@pytest.mark.parametrize(
+    "shape", [(3, 8, 8), (2, 3, 8, 8), (8,), (1, 1, 1, 8, 8), (1, 0, 8), (0, 1, 8, 8), ()]
+)
+def test_an_image_of_the_wrong_shape_is_refused(predictor, shape):
+    with pytest.raises(
+        ValueError, match=r"`image` must be c h w with c = 1 channels, or a batch"
+    ) as caught:
+        predictor.propose(torch.zeros(shape), k=2)
+    assert f"got an array of shape {shape}" in str(caught.value)
+
+
+def test_an_image_without_channels_is_refused_where_several_are_needed(tiny):
+    with pytest.raises(ValueError, match=r"c = 3 channels, .* shape \(8, 8\)"):
+        fresh(tiny(), c_in=3).propose(torch.zeros(8, 8), k=2)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_an_image_that_is_not_finite_is_refused(predictor, value):
+    x = torch.zeros(2, 1, 8, 8)
+    x[1, 0, 2, 3:5] = value
+    with pytest.raises(ValueError, match="`image` must be finite, got 2 values that are NaN or"):
+        predictor.propose(x, k=2)
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def test_grey_levels_are_read_as_shares(tmp_path):
+    levels = np.arange(20, dtype=np.uint8).reshape(4, 5) * 13
+    Image.fromarray(levels).save(tmp_path / "grey.png")
+    torch.testing.assert_close(
+        read_image(tmp_path / "grey.png", 1)[0], torch.from_numpy(levels) / 255
+    )
+
+
+def test_colours_become_grey_where_the_model_sees_one_channel(tmp_path):
+    """By hand, as ITU-R 601 weighs them: 0.299 red, 0.587 green, 0.114 blue."""
+    Image.new("RGB", (3, 2), (200, 100, 50)).save(tmp_path / "colour.png")
+    grey = (0.299 * 200 + 0.587 * 100 + 0.114 * 50) / 255
+    found = read_image(tmp_path / "colour.png", 1)
+    assert found.shape == (1, 2, 3)
+    torch.testing.assert_close(found, torch.full((1, 2, 3), grey), atol=1 / 255, rtol=0)
+    colours = read_image(tmp_path / "colour.png", 3)
+    expected = torch.tensor([200, 100, 50])[:, None, None].expand(3, 2, 3) / 255
+    torch.testing.assert_close(colours, expected)
+
+
+def test_grey_becomes_colours_where_the_model_sees_three(tmp_path):
+    Image.new("L", (3, 2), 51).save(tmp_path / "grey.png")
+    torch.testing.assert_close(read_image(tmp_path / "grey.png", 3), torch.full((3, 2, 3), 0.2))
+
+
+def test_sixteen_bits_of_grey_are_read_as_shares(tmp_path):
+    """As scanners save them: 13107 of 65535 is a fifth, not white."""
+    Image.fromarray(np.full((2, 3), 13107, dtype=np.uint16)).save(tmp_path / "deep.png")
+    found = read_image(tmp_path / "deep.png", 1)
+    torch.testing.assert_close(found, torch.full((1, 2, 3), 0.2), atol=1 / 255, rtol=0)
+
+
+def test_a_missing_image_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"there is no image file .*/none\.png"):
+        read_image(tmp_path / "none.png", 1)
+
+
+def _text(good: bytes) -> bytes:
+    return b"this is no picture" + good[:0]
+
+
+def _cut(good: bytes) -> bytes:
+    return good[: len(good) // 2]
+
+
+def _broken(good: bytes) -> bytes:
+    return good[:50] + bytes(b ^ 0x55 for b in good[50:])
+
+
+def _header(_: bytes) -> bytes:
+    return b"P5 1\xbe 16 255\n" + bytes(100)
+
+
+@pytest.mark.parametrize("damage", [_text, _cut, _broken, _header, lambda _: b""])
+def test_a_corrupt_image_is_named(tmp_path, damage):
+    path = tmp_path / "bad.png"
+    Image.effect_noise((32, 32), 50).save(path)
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(
+        ValueError, match=r"/bad\.png must be an image file that can be read, and it is not: "
+    ):
+        read_image(path, 1)
+
+
+def test_a_folder_is_no_image(tmp_path):
+    with pytest.raises(ValueError, match="must be an image file that can be read"):
+        read_image(tmp_path, 1)
+
+
+def test_an_image_that_is_too_large_is_refused_before_it_is_decoded(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules[read_image.__module__], "LARGEST_IMAGE", 100)
+    for size, fits in (((10, 10), True), ((10, 11), False)):
+        path = tmp_path / f"{size}.png"
+        Image.new("L", size).save(path)
+        if fits:
+            assert read_image(path, 1).shape == (1, 10, 10)
+            continue
+        path.write_bytes(path.read_bytes()[:45])  # decoding would fail
+        with pytest.raises(
+            ValueError, match="must have at most 100 pixels, got 10 x 11; crop or scale it"
+        ):
+            read_image(path, 1)
+
+
+def test_a_model_of_two_channels_cannot_read_files(tmp_path):
+    with pytest.raises(ValueError, match="1 or 3 channels, and this model takes 2: call `propose`"):
+        read_image(tmp_path / "any.png", 2)
+
+
+# --- finding models -------------------------------------------------------------------------------
+
+
+def test_models_are_found_by_name_or_folder(trained):
+    assert {"guess", "guess-exact"} <= set(bundled())
+    assert find("guess") == bundled()["guess"]
+    assert find(trained) == find(str(trained)) == trained
+
+
+def test_an_unknown_model_is_answered_with_the_nearest():
+    words = r"no bundled model and no run folder 'gess-exact'; did you mean 'guess-exact'\?"
+    with pytest.raises(ValueError, match=words):
+        load("gess-exact")
+    with pytest.raises(ValueError, match="'!'; bundled are guess, guess-exact"):
+        load("!")
+
+
+def test_the_bundled_models_are_what_their_names_say():
+    for name, method in (("guess", "vq"), ("guess-exact", "exact")):
+        predictor = load(name, device="cpu")
+        assert predictor.config.method == method
+        assert predictor.config.data.name == "guess"
+        assert predictor.device == torch.device("cpu")
+        size = (bundled()[name] / "weights.safetensors").stat().st_size
+        assert size <= 8 * 2**20
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
+def test_a_device_that_is_not_there_is_refused():
+    assert choose_device("auto") == torch.device("cpu")
+    with pytest.raises(ValueError, match="`device` is cuda, and torch finds no CUDA device here"):
+        choose_device("cuda")
+
+
+def test_a_process_without_a_device_of_its_own_is_told_so(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert choose_device("auto", 1) == torch.device("cuda", 1)
+    words = r"process 2 of this machine has no CUDA device of its own: torch finds 2; start as many"
+    with pytest.raises(ValueError, match=words):
+        choose_device("auto", 2)
+
+
+# --- baselines ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "most", "kind"),
+    [
+        ("probunet", 4096, "samples"),
+        ("dropout", 4096, "samples"),
+        ("unet", 1, "answers"),
+        ("ensemble", 3, "answers"),
+        ("mheads", 3, "answers"),
+    ],
+)
+def test_a_baseline_says_how_many_answers_it_has(rivals, name, most, kind):
+    predictor, x = load(rivals[name], device="cpu"), torch.rand(1, 1, 8, 8)
+    assert (predictor.codes, predictor.most) == (0, most)
+    assert predictor.sampler == (kind == "samples")
+    for k in (0, most + 1):
+        words = rf"`k` must be in 1..{most} \(the {kind} of this model\), got {k}$"
+        with pytest.raises(ValueError, match=words):
+            predictor.propose(x, k)
+    assert predictor.propose(x).prob.shape[1] == min(8, most)
+
+
+@pytest.mark.parametrize("name", ["probunet", "dropout", "unet", "ensemble", "mheads"])
+def test_the_answers_of_a_baseline_are_equally_probable_and_have_no_code(rivals, name):
+    predictor, x = load(rivals[name], device="cpu"), torch.rand(2, 1, 8, 8)
+    k = min(3, predictor.most)
+    h = predictor.propose(x, k, least=0.9)  # nothing is less probable than its like
+    assert torch.equal(h.prob, torch.full((2, k), 1 / k))
+    assert torch.equal(h.code, torch.full((2, k), -1))
+    torch.testing.assert_close(h.rest, torch.zeros(2), atol=1e-6, rtol=0)
+    assert torch.equal(predictor.propose(x, k).y, h.y)  # without a generator, seed 0
+    seeded = predictor.propose(x, k, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(seeded.y, h.y) != predictor.sampler
+    before = {key: value.clone() for key, value in predictor.network.state_dict().items()}
+    predictor.propose(x, k)
+    after = predictor.network.state_dict()
+    assert all(torch.equal(value, after[key]) for key, value in before.items())
+
+
+def test_samples_with_densities_are_those_that_are_proposed(rivals):
+    predictor, x = load(rivals["probunet"], device="cpu"), torch.rand(2, 1, 8, 8)
+    found = predictor.densities(x, 5, generator=torch.Generator().manual_seed(3))
+    h = predictor.propose(x, 5, generator=torch.Generator().manual_seed(3))
+    assert torch.equal(found.y, h.y)
+    assert isinstance(predictor.network, ProbUNet)
+    drawn = predictor.network.sample(x, 5, torch.Generator().manual_seed(3))
+    prior = predictor.network.prior(x)
+    gap = (drawn.z - prior.mean[:, None]) / prior.log_std.exp()[:, None]
+    torch.testing.assert_close(found.log_density, -0.5 * gap.square().sum(dim=2))  # 0 at the mean
+
+
+def test_densities_are_refused_where_there_are_none(rivals):
+    with pytest.raises(ValueError, match="of the method 'heads' has no density of a latent; take"):
+        load(rivals["unet"], device="cpu").densities(torch.rand(8, 8), 2)
+    predictor = load(rivals["probunet"], device="cpu")
+    with pytest.raises(ValueError, match=r"`k` must be in 1..4096 \(the samples of this model"):
+        predictor.densities(torch.rand(8, 8), 0)
+    with pytest.raises(ValueError, match="`image` must be finite"):
+        predictor.densities(torch.full((8, 8), float("nan")), 2)
+
+
+# --- precision ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", ["guess", "guess-exact", "guess-probunet"])
+def test_half_precision_gives_nearly_the_same_answers_in_float32(model):
+    x = (
+        build_source(DataConfig(), "test", seed=0, device=torch.device("cpu"))
+        .case(torch.arange(2))
+        .x
+    )
+    whole, half = (load(model, device="cpu", half=h).propose(x, 4) for h in (False, True))
+    assert half.y.dtype == half.prob.dtype == torch.float32
+    torch.testing.assert_close(half.prob, whole.prob, atol=0.02, rtol=0)
+    near = half.code == whole.code
+    assert near.float().mean() > 0.5  # codes of equal probability may change places
+    assert (half.y - whole.y)[near].abs().mean() < 0.01
+    assert not load(model, device="cpu").half

@@ -1,0 +1,399 @@
+"""Several processes do together what one does alone."""
+
+import os
+import signal
+import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import HashStore  # pyright: ignore[reportPrivateImportUsage]
+from torch.multiprocessing.spawn import spawn
+
+from mue import collectives
+from mue.cli.main import main
+from mue.commands import run
+from mue.commands.run import Interrupted, read_log
+from mue.config.schema import (
+    CodebookConfig,
+    ComputeConfig,
+    Config,
+    DataConfig,
+    ModelConfig,
+    ObjectiveConfig,
+    TrainConfig,
+)
+from mue.data.synthetic.toy import Bars
+from mue.nn.codebook import Usage
+from mue.training import distributed
+from mue.training.checkpoint import load_config, load_state_
+from mue.training.distributed import ElsewhereError, LostError
+from mue.training.loop import Record, Training, batch_index, fit, measure
+from mue.training.rendezvous import Meeting, agree, meet
+
+CPU = torch.device("cpu")
+Method = Literal["vq", "exact"]
+STEPS = 12
+
+
+def tiny(method: Method, batch: int = 16, lr: float = 1e-3) -> Config:
+    """Codes are revived, answers balanced, and the energy counts, each where there is such a thing.
+
+    The revival of step 6 is the last; the balance ends there, too.
+    """
+    return Config(
+        method=method,
+        data=DataConfig(name="toy"),
+        model=ModelConfig(levels=(8, 8), tail=(8,), widths=(8,), norm="group"),
+        codebook=CodebookConfig(size=6, width=3, decay=0.9, revive_every=2),
+        objective=ObjectiveConfig(temperature=2.0, balance_until=0.5, energy=5.0),
+        train=TrainConfig(
+            steps=STEPS, batch=batch, lr=lr, clip=1.0, average=0.9, save_every=4, log_every=1
+        ),
+        compute=ComputeConfig(device="cpu"),
+    )
+
+
+def trained(method: Method) -> dict[str, Any]:
+    """What a whole short training leaves behind, and what it says about its last step."""
+    training = Training(tiny(method), CPU)
+    record = [asdict(measure(step, 0.0)) for step in fit(training, Bars())][-1]
+    del record["memory"]  # what the process has taken, whatever it did before
+    return {"weights": training.learner.state_dict(), "export": training.export(), "log": record}
+
+
+def updated(rank: int = 0, world: int = 1) -> dict[str, Tensor]:
+    """A code book after three updates with this process's share of the encodings."""
+    torch.manual_seed(0)
+    codes, usage = torch.randn(5, 3), Usage(5, decay=0.9)
+    for _ in range(3):
+        e, index = torch.randn(8, 3), torch.randint(4, (8,))  # code 4 is never chosen
+        usage.update_(codes, e[rank::world], index[rank::world])
+    return {"codes": codes, "count": usage.count}
+
+
+def revived(rank: int = 0) -> dict[str, Tensor]:
+    """A code book with an idle code, revived by encodings that differ between processes."""
+    codes, usage = torch.zeros(3, 1), Usage(3)
+    usage.count.copy_(torch.tensor([1.0, 1.0, 0.0]))
+    usage.revive_(codes, torch.tensor([[1.0], [2.0]]) + 10 * rank, torch.tensor([3.0, 4.0 + rank]))
+    return {"codes": codes, "count": usage.count}
+
+
+def compute(rank: int, folder: Path) -> dict[str, Any]:
+    """What two processes that have met make of their shares."""
+    dist.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=2)
+    found = {
+        "identity": (collectives.rank(), collectives.world()),
+        "mean": collectives.all_mean(torch.tensor([1.0, 5.0]) * (rank + 1)),
+        "any": [distributed.any_process(mine) for mine in (False, rank == 1, True)],
+        "items": batch_index(tiny("vq"), 3, CPU),
+        "updated": updated(rank, world=2),
+        "revived": revived(rank),
+        "vq": trained("vq"),
+        "exact": trained("exact"),
+    }
+    distributed.stop_()
+    return found
+
+
+def asked_to_stop(record: Record) -> None:
+    """SIGTERM, which SLURM sends, while step 7 is taken."""
+    if record.step == 6:
+        signal.raise_signal(signal.SIGTERM)
+
+
+def jobs(rank: int, folder: Path) -> dict[str, Callable[[], object]]:
+    """Whole trainings, good and bad, of two processes. `two` makes `began` and a port for each."""
+    vq, other = tiny("vq"), replace(tiny("vq"), compute=ComputeConfig(device="cuda"))
+    return {
+        "lr": lambda: run.train(tiny("vq", lr=1e-3 * (rank + 1)), folder / "no"),
+        "resume": lambda: run.train(vq, folder / "no", resume=rank == 1),
+        "batch": lambda: run.train(tiny("vq", batch=15), folder / "no"),
+        "device": lambda: run.train(other if rank == 1 else vq, folder / "no"),
+        "folder": lambda: run.train(vq, folder),
+        "share": lambda: run.train(vq, folder / ("elsewhere", "began")[rank], resume=True),
+        "stop": lambda: run.train(vq, folder / "stop", watch=asked_to_stop if rank else None),
+        "began": lambda: run.train(vq, folder / "began", resume=True),
+    }
+
+
+def work(rank: int, folder: Path, ports: list[int]) -> None:
+    """All that one of two processes does: starting processes is slow, so it is done once."""
+    torch.set_num_threads(1)
+    found = compute(rank, folder)
+    told = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+    os.environ |= told | {"MUE_START_SECONDS": "30", "MUE_LOST_SECONDS": "30"}
+    for port, (name, job) in zip(ports, jobs(rank, folder).items(), strict=True):
+        os.environ["MASTER_PORT"] = str(port)
+        try:
+            job()
+        except (Exception, Interrupted) as error:
+            found[name] = (type(error).__name__, str(error))
+    torch.save(found, folder / f"{rank}.pt")
+
+
+def free_ports(count: int) -> list[int]:
+    taken = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in taken]
+    for one in taken:
+        one.close()
+    return ports
+
+
+class Killed(BaseException):
+    """The end of a process that cannot say goodbye."""
+
+
+def dying(record: Record) -> None:
+    if record.step == 7:
+        raise Killed
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory) -> Path:
+    return run.train(tiny("vq"), tmp_path_factory.mktemp("alone") / "run")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("two")
+
+
+@pytest.fixture(scope="module")
+def two(place) -> list[dict[str, Any]]:
+    with pytest.raises(Killed):  # after the checkpoint of step 4
+        run.train(tiny("vq"), place / "began", watch=dying)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(Path(__file__).parents[1])  # where the new processes find this file
+        spawn(work, (place, free_ports(len(jobs(0, place)))), nprocs=2)
+    return [torch.load(place / f"{rank}.pt") for rank in (0, 1)]
+
+
+def test_processes_know_who_they_are(two):
+    assert [one["identity"] for one in two] == [(0, 2), (1, 2)]
+    assert (collectives.rank(), collectives.world()) == (0, 1)
+
+
+def test_the_mean_is_over_processes(two):
+    for one in two:
+        assert one["mean"].tolist() == [1.5, 7.5]
+    assert collectives.all_mean(torch.tensor(3.0)) == 3
+
+
+def test_what_one_process_asks_all_hear(two):
+    for one in two:
+        assert one["any"] == [False, True, True]
+    assert [distributed.any_process(mine) for mine in (False, True)] == [False, True]
+
+
+def test_shares_of_a_batch_make_up_the_batch(two):
+    together = torch.cat([one["items"] for one in two])
+    assert torch.equal(together, batch_index(tiny("vq"), 3, CPU))
+    assert together.tolist() == list(range(48, 64))  # the fourth batch of 16
+
+
+def test_two_processes_update_the_code_book_as_one(two):
+    for one in two:
+        torch.testing.assert_close(one["updated"], updated())
+
+
+def test_a_code_is_revived_alike_in_every_process(two):
+    for one in two:
+        assert one["revived"]["codes"].flatten().tolist() == [0, 0, 12]  # process 1's second
+        assert one["revived"]["count"].tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("method", ["vq", "exact"])
+def test_two_processes_train_as_one(two, method):
+    alone = trained(method)
+    for name, value in two[0][method]["weights"].items():
+        assert torch.equal(value, two[1][method]["weights"][name]), name
+    for one in two:
+        torch.testing.assert_close(one[method], alone, rtol=1e-4, atol=1e-5)
+
+
+def test_the_training_that_was_compared_is_not_idle():
+    """Its steps are far larger than the tolerance of the comparison, and move the codes too."""
+    for method in ("vq", "exact"):
+        fresh = Training(tiny(method), CPU).learner.state_dict()
+        for name, value in trained(method)["weights"].items():
+            assert (value - fresh[name]).abs().max() > 1e-3, name
+
+
+# --- whole runs -----------------------------------------------------------------------------------
+
+
+def state(folder: Path) -> dict[str, Any]:
+    """All that a run ended with."""
+    training = Training(load_config(folder), CPU)
+    load_state_(folder, training)
+    return {
+        "weights": training.learner.state_dict(),
+        "export": training.export(),
+        "slots": training.update.slots,
+        "step": training.step,
+    }
+
+
+def assert_same_run(folder: Path, other: Path) -> None:
+    torch.testing.assert_close(state(folder), state(other), rtol=1e-3, atol=1e-4)
+    assert [r.step for r in read_log(folder)] == [r.step for r in read_log(other)]
+    for ours, theirs in zip(read_log(folder), read_log(other), strict=True):
+        assert ours.total == pytest.approx(theirs.total, rel=1e-3)
+
+
+def test_what_one_process_began_two_finish(two, place, alone):
+    assert "began" not in two[0]
+    assert_same_run(place / "began", alone)
+
+
+def test_a_signal_to_one_process_stops_all_at_the_same_step_and_one_goes_on(two, place, alone):
+    said = ("Interrupted", f"stopped at step 7, saved in {place / 'stop'}")
+    assert [one["stop"] for one in two] == [said, said]
+    assert state(place / "stop")["step"] == 7
+    assert_same_run(run.train(tiny("vq"), place / "stop", resume=True), alone)
+
+
+@pytest.mark.parametrize(
+    ("job", "kind", "words"),
+    [
+        ("lr", "ElsewhereError", "process 1 has train.lr = 0.002, and process 0 has 0.001: start"),
+        ("resume", "ElsewhereError", "process 1 has --resume = True, and process 0 has False: "),
+        ("batch", "ValueError", "train.batch must be a multiple of the 2 processes, got 15"),
+        pytest.param(
+            *("device", "ElsewhereError", "process 1: `device` is cuda, and torch finds no CUDA"),
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is one here"),
+        ),
+        ("folder", "RunError", "two must be empty or not exist yet, and it holds files"),
+        ("share", "ElsewhereError", "process 1 has step = 4, and process 0 has 0: "),
+    ],
+)
+def test_what_is_wrong_in_one_process_ends_all_with_the_same_words(two, place, job, kind, words):
+    """Process 0 has an error of its own kind where it is its own, for it says it."""
+    first, second = (one[job] for one in two)
+    assert words in first[1].replace(place.name, "two")
+    assert first[0] == kind
+    assert second[0] == "ElsewhereError"
+    assert words in second[1].replace(place.name, "two")
+    assert not (place / "no").exists()
+
+
+# --- meeting --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """Tells this process that there are others."""
+
+    def tell(**environment: object) -> None:
+        basic = {"WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_ports(1)[0]}
+        for name, value in (basic | {"MUE_START_SECONDS": 1} | environment).items():
+            monkeypatch.setenv(name, str(value))
+
+    return tell
+
+
+@pytest.mark.parametrize(
+    ("rank", "words"),
+    [
+        (0, "mue: process 1 of 2 has not come within 1 s: start as many as WORLD_SIZE says, at"),
+        (1, "mue: nobody has answered at 127.0.0.1:{port} within 1 s: see that process 0 runs"),
+    ],
+)
+def test_who_waits_in_vain_says_so_in_a_sentence(told, capsys, tmp_path, rank, words):
+    told(RANK=rank)
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "toy", "--out", str(tmp_path / "run")])
+    assert stop.value.code == 1
+    said = capsys.readouterr().err
+    assert said.startswith(words.format(port=os.environ["MASTER_PORT"]))
+    assert said.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def meeting_threads(*numbers: tuple[int, int], store: HashStore) -> list[str]:
+    """What becomes of processes, each with its rank and the number it was told of."""
+
+    def name(rank: int, world: int) -> str:
+        try:
+            return agree(store, rank, world)
+        except (ElsewhereError, LostError) as error:
+            return str(error)
+
+    with ThreadPoolExecutor(len(numbers)) as pool:
+        return list(pool.map(lambda one: name(*one), numbers))
+
+
+def test_each_start_has_a_name_of_its_own_that_all_know(told):
+    """After a restart the store still holds what was said before, by as many or by more."""
+    told()
+    store, seen = HashStore(), set[str]()
+    for world in (2, 2, 3, 2):
+        (name,) = set(meeting_threads(*((r, world) for r in range(world)), store=store))
+        assert name not in seen
+        seen.add(name)
+
+
+def test_processes_told_of_different_numbers_do_not_wait_for_more(told):
+    told(MUE_START_SECONDS=60)
+    for first, second in ((2, 3), (3, 2)):
+        said = meeting_threads((0, first), (1, second), store=HashStore())
+        assert said == [
+            f"process {r} was told of {ours} processes, and process {1 - r} of {theirs}: "
+            "WORLD_SIZE must be the same for all"
+            for r, ours, theirs in ((0, first, second), (1, second, first))
+        ]
+
+
+def test_a_failure_that_nobody_expected_keeps_its_kind_and_the_others_hear_of_it(told):
+    told()
+    store = HashStore()
+    store.set("mue/0/0", "")
+    with pytest.raises(ZeroDivisionError), Meeting(store, rank=1, world=2).together():
+        _ = 1 / 0
+    store.set("mue/left/1", "")
+    words = "process 1: ZeroDivisionError: division by zero"
+    with pytest.raises(ElsewhereError, match=words), Meeting(store, rank=0, world=2).together():
+        pass
+
+
+def test_one_process_that_torchrun_started_is_alone(told):
+    told(RANK=0, WORLD_SIZE=1)
+    assert meet().store is None
+
+
+@pytest.mark.parametrize("value", ["", "two"])
+def test_an_environment_that_tells_no_number_is_named(told, value):
+    told(RANK=0, WORLD_SIZE=value)
+    with pytest.raises(ValueError, match=f"WORLD_SIZE must be a whole number .*, got '{value}'"):
+        meet()
+
+
+def test_an_error_of_our_own_is_not_taken_for_the_loss_of_a_process():
+    words = "gloo is a word like any other"
+    with pytest.raises(RuntimeError, match=words) as error, distributed.company():
+        raise RuntimeError(words)
+    assert not isinstance(error.value, LostError)
+
+
+# --- who speaks -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["train toy --bogus", "train toi --out x", "train"])
+def test_one_process_of_a_machine_says_what_is_wrong_with_a_command(
+    mue, told, monkeypatch, command
+):
+    monkeypatch.setattr("mue.cli.main._PATIENCE", 0.0)
+    said = mue(*command.split())
+    assert said.code == 2
+    assert said.err
+    told(LOCAL_RANK=1, RANK=1)
+    quiet = mue(*command.split())
+    assert (quiet.code, quiet.out, quiet.err) == (2, "", "")
