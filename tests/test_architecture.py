@@ -8,7 +8,8 @@ import pytest
 
 SRC = Path(__file__).parents[1] / "src" / "mue"
 LAYERS = [
-    {"version", "metrics", "collectives", "atomic", "devices"},
+    {"version", "errors"},
+    {"metrics", "collectives", "atomic", "devices"},
     {"types", "config"},
     {"nn"},
     {"models", "objective", "data"},

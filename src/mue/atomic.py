@@ -9,6 +9,8 @@ import tempfile
 from collections.abc import Generator
 from pathlib import Path
 
+from mue.errors import MueError
+
 UNFINISHED = ".mue-"
 """How the names of files begin that are not written yet. A kill may leave one behind."""
 
@@ -37,7 +39,7 @@ def new_folder(path: Path) -> Generator[Path]:
         ValueError: `path` exists and is not an empty folder.
     """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise ValueError(f"{path} must be empty or not exist yet, and it holds files")
+        raise MueError(f"{path} must be empty or not exist yet, and it holds files")
     missing = [folder for folder in path.parents if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(dir=path.parent, prefix=UNFINISHED))

@@ -8,6 +8,8 @@ from typing import Literal
 
 import torch
 
+from mue.errors import MueError
+
 Device = Literal["auto", "cpu", "cuda"]
 
 
@@ -16,9 +18,9 @@ def choose_device(name: Device = "auto", index: int = 0) -> torch.device:
     if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        raise ValueError("`device` is cuda, and torch finds no CUDA device here; take auto or cpu")
+        raise MueError("`device` is cuda, and torch finds no CUDA device here; take auto or cpu")
     if index >= (count := torch.cuda.device_count()):
-        raise ValueError(
+        raise MueError(
             f"process {index} of this machine has no CUDA device of its own: torch finds {count}; "
             f"start as many here (torchrun --nproc-per-node {count}), or take the device cpu"
         )

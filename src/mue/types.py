@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from mue.errors import MueError
 from mue.metrics.overlap import iou_distance
 
 Distance = Callable[[Tensor, Tensor], Tensor]
@@ -23,7 +24,7 @@ Distance = Callable[[Tensor, Tensor], Tensor]
 def mask_distance(a: Float[Tensor, "b m *y"], b: Float[Tensor, "b n *y"]) -> Float[Tensor, "b m n"]:
     """1 - IoU of every pair of probability maps, each cut at one half."""
     if a.ndim != 5:
-        raise ValueError(
+        raise MueError(
             "the IoU distance is between images, b k c h w, and these answers have "
             f"{a.ndim} axes; pass another `distance`, such as torch.cdist for vectors"
         )
@@ -65,9 +66,9 @@ class Case:
         """Refuse weights that are no distribution, and names that do not fit the inputs."""
         total = self.q.sum(dim=1)
         if (self.q < 0).any() or not torch.allclose(total, torch.ones_like(total), atol=1e-4):
-            raise ValueError("`q` must be non-negative and sum to 1 for each input of a Case")
+            raise MueError("`q` must be non-negative and sum to 1 for each input of a Case")
         if not len(self.id) == len(self.group) == len(self.x):
-            raise ValueError(
+            raise MueError(
                 f"a Case of {len(self.x)} inputs needs as many `id` and `group`, "
                 f"got {len(self.id)} and {len(self.group)}"
             )
@@ -202,12 +203,12 @@ class Hypotheses:
     def __post_init__(self) -> None:
         """Refuse a ranking that no caller could trust."""
         if not (self.prob >= 0).all():
-            raise ValueError("`prob` must be a number of at least 0 for each answer")
+            raise MueError("`prob` must be a number of at least 0 for each answer")
         if (self.prob[:, 1:] > self.prob[:, :-1]).any():
-            raise ValueError("`prob` must be descending along k; sort before building Hypotheses")
+            raise MueError("`prob` must be descending along k; sort before building Hypotheses")
         total = self.prob.sum(dim=1).amax()
         if total > 1 + 1e-4:
-            raise ValueError(f"`prob` must sum to at most 1 for each input, got {total:.4f}")
+            raise MueError(f"`prob` must sum to at most 1 for each input, got {total:.4f}")
 
     def cpu(self) -> Hypotheses:
         """The same answers in the memory of the host."""
@@ -275,7 +276,7 @@ class Hypotheses:
         (tensor([1., 1., 1.]), tensor([[0.3333, 0.3333, 0.3333]]))
         """
         if n < 1:
-            raise ValueError(f"`n`, the number of draws, must be at least 1, got {n}")
+            raise MueError(f"`n`, the number of draws, must be at least 1, got {n}")
         pick = torch.multinomial(self.prob, n, replacement=True, generator=generator)
         rows = torch.arange(len(pick), device=pick.device)[:, None]
         prob = torch.full_like(self.prob[:, :1], 1 / n).repeat(1, n)

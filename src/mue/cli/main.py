@@ -33,6 +33,7 @@ from mue.config.schema import Config
 from mue.data.build import check_data
 from mue.data.prepared.splits import Split
 from mue.devices import Device
+from mue.errors import MueError
 from mue.evaluation.compare import SAMPLES, Rival, best, metrics_of
 from mue.evaluation.known_modes import evaluate as judge
 from mue.evaluation.raters import Agreement, agreement
@@ -352,7 +353,7 @@ def figure(
     """
     first, *more = models or ("",)
     if not first or (more and data is None):
-        raise ValueError(
+        raise MueError(
             f"`mue figure` must be given one MODEL, or several with --data, got {len(models)}"
         )
     if data is None:

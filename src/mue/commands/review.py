@@ -17,6 +17,7 @@ from mue.data.prepared.dataset import Slices
 from mue.data.prepared.splits import SPLITS, Split
 from mue.data.prepared.store import open_prepared
 from mue.devices import Device, choose_device
+from mue.errors import MueError
 from mue.evaluation.calibrate import Calibration
 from mue.evaluation.calibrate import calibrate as fit_prior
 from mue.evaluation.raters import Agreement, agreement
@@ -151,9 +152,7 @@ def figure(
     """
     target = Path(out) if out else home(models[0]) / "figures"
     if len({Path(model).name for model in models}) < len(models):
-        raise ValueError(
-            "`models` must have different names, by which their figures are told apart"
-        )
+        raise MueError("`models` must have different names, by which their figures are told apart")
     predictors = [load(model, device=device) for model in models]
     judged: dict[str, Agreement] = {}
     for model, predictor in zip(models, predictors, strict=True):

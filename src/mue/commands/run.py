@@ -25,6 +25,7 @@ from mue.data.prepared.splits import Split
 from mue.data.prepared.store import open_prepared
 from mue.data.source import Source
 from mue.devices import Device, choose_device, device_name
+from mue.errors import MueError
 from mue.evaluation.compare import (
     CURVE_INPUTS,
     SAMPLES,
@@ -407,7 +408,7 @@ def predict(
     With `out`, each answer is written as a PNG, and an overview beside them.
     """
     if not images:
-        raise ValueError("`images` must name at least one image file, got none")
+        raise MueError("`images` must name at least one image file, got none")
     predictor = load(model, device=device)
     pixels = [read_image(path, predictor.config.model.c_in) for path in images]
     found: list[Prediction] = []
@@ -422,7 +423,7 @@ def predict(
 def _write_predictions(found: list[Prediction], out: Path) -> None:
     require_empty(out)
     if len({p.image.stem for p in found}) < len(found):
-        raise ValueError("`images` must have different names where answers are written to a folder")
+        raise MueError("`images` must have different names where answers are written to a folder")
     for prediction in found:
         h, stem = prediction.hypotheses, prediction.image.stem
         for j in range(h.prob.shape[1]):

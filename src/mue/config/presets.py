@@ -17,6 +17,7 @@ from mue.config.schema import (
     TrainConfig,
     ViewsConfig,
 )
+from mue.errors import MueError
 
 Schedule = Literal["short", "paper"]
 
@@ -312,5 +313,5 @@ def preset(name: str, schedule: Schedule = "short") -> Config:
     if name not in PRESETS:
         near = difflib.get_close_matches(name, PRESETS, n=1, cutoff=0.4)
         hint = f"did you mean {near[0]!r}?" if near else f"take one of {', '.join(PRESETS)}"
-        raise ValueError(f"there is no preset {name!r}; {hint}")
+        raise MueError(f"there is no preset {name!r}; {hint}")
     return PRESETS[name](schedule)

@@ -11,10 +11,12 @@ import typing
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from mue.errors import MueError
+
 
 def _require(holds: bool, name: str, contract: str, value: object) -> None:
     if not holds:
-        raise ValueError(f"{name} must be {contract}, got {value!r}")
+        raise MueError(f"{name} must be {contract}, got {value!r}")
 
 
 def _share(name: str, value: float) -> None:
@@ -332,19 +334,19 @@ def from_json(text: str) -> Config:
     try:
         return from_dict(Config, json.loads(text), "config")
     except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"a configuration must be JSON, and this is not: {error}") from None
+        raise MueError(f"a configuration must be JSON, and this is not: {error}") from None
 
 
 def from_dict(kind: type[Any], value: object, name: str) -> Any:
     """A configuration dataclass from plain dictionaries, lists and numbers, each checked."""
     if not isinstance(value, dict):
-        raise ValueError(f"{name} must be an object with the fields of {kind.__name__}")
+        raise MueError(f"{name} must be an object with the fields of {kind.__name__}")
     fields = typing.cast("dict[str, object]", value)
     hints = typing.get_type_hints(kind)
     if unknown := sorted(set(fields) - set(hints)):
         near = difflib.get_close_matches(unknown[0], hints, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"{name} has no field {unknown[0]!r}{hint}")
+        raise MueError(f"{name} has no field {unknown[0]!r}{hint}")
     return kind(**{k: _value(hints[k], v, f"{name}.{k}") for k, v in fields.items()})
 
 
@@ -356,11 +358,11 @@ def _value(hint: Any, value: object, name: str) -> object:
         if isinstance(value, bool) and "on" in args:  # as switches were written once
             return "on" if value else "off"
         if value not in args or type(value) not in {type(a) for a in args}:
-            raise ValueError(f"{name} must be one of {', '.join(map(str, args))}, got {value!r}")
+            raise MueError(f"{name} must be one of {', '.join(map(str, args))}, got {value!r}")
         return value
     if origin is tuple:
         if not isinstance(value, (list, tuple)):
-            raise ValueError(f"{name} must be a list, got {value!r}")
+            raise MueError(f"{name} must be a list, got {value!r}")
         items = typing.cast("list[object]", value)
         return tuple(_value(args[0], v, f"{name}[{i}]") for i, v in enumerate(items))
     if origin in (types.UnionType, typing.Union):
@@ -369,5 +371,5 @@ def _value(hint: Any, value: object, name: str) -> object:
     if hint is float and type(value) is int and abs(value) < 2**63:
         return float(value)
     if type(value) is not hint:
-        raise ValueError(f"{name} must be a {hint.__name__}, got {value!r}")
+        raise MueError(f"{name} must be a {hint.__name__}, got {value!r}")
     return value

@@ -13,6 +13,7 @@ from mue.data.source import Source
 from mue.data.synthetic.guess import GuessingGame
 from mue.data.synthetic.toy import Bars
 from mue.data.synthetic.vector import Turns
+from mue.errors import MueError
 
 _APART = (
     1 << 40
@@ -71,12 +72,12 @@ def _fit(prepared: Prepared, device: torch.device) -> bool:
 def check_data(config: DataConfig, data: str | Path | None) -> None:
     """Refuse slices without a folder of them, and a folder where everything is made up."""
     if config.name == "slices" and data is None:
-        raise ValueError(
+        raise MueError(
             "--data must name a folder of prepared slices for this model; "
             "make one by `mue data import`"
         )
     if config.name != "slices" and data is not None:
-        raise ValueError(
+        raise MueError(
             f"--data must be left out for {config.name!r}, whose inputs are made up; got {data}"
         )
 
@@ -87,6 +88,6 @@ def check_channels(config: Config) -> None:
     needed = {"backbone": "mlp" if vectors else "unet", "c_in": 1 + vectors, "c_out": 1 + vectors}
     for name, value in needed.items():
         if (got := getattr(config.model, name)) != value:
-            raise ValueError(
+            raise MueError(
                 f"model.{name} must be {value} for the data {config.data.name!r}, got {got}"
             )

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mue.data.prepared.dataset import Slices
+from mue.errors import MueError
 from mue.evaluation.known_modes import MOST, NEGLIGIBLE
 from mue.inference.predictor import Predictor
 from mue.metrics.energy import distances, energy_distance
@@ -56,7 +57,7 @@ def calibrate(
     """
     n = predictor.codes
     if not n:
-        raise ValueError(
+        raise MueError(
             f"a model of the method {predictor.config.method!r} has no probabilities to calibrate; "
             "take one with codes, `vq` or `exact`"
         )

@@ -19,6 +19,7 @@ from mue.data.prepared.dataset import Slices
 from mue.data.prepared.splits import Split
 from mue.data.prepared.store import open_prepared
 from mue.devices import Device
+from mue.errors import MueError
 from mue.evaluation.known_modes import evaluate
 from mue.evaluation.raters import agreement
 from mue.inference.load import load
@@ -163,10 +164,10 @@ def load_rivals(
     """The models by their names, or a clear word on why they cannot be compared."""
     names = names_of(models)
     if len(names) < 2:
-        raise ValueError(f"a comparison needs at least two different models, got {len(names)}")
+        raise MueError(f"a comparison needs at least two different models, got {len(names)}")
     for count in samples or (0,):
         if not 1 <= count <= MOST_SAMPLES:
-            raise ValueError(f"`samples` must be numbers in 1..{MOST_SAMPLES}, got {list(samples)}")
+            raise MueError(f"`samples` must be numbers in 1..{MOST_SAMPLES}, got {list(samples)}")
     found = {name: load(model, device=device) for name, model in names.items()}
     (first, ours), *others = found.items()
     for name, other in others:
@@ -177,7 +178,7 @@ def load_rivals(
             ("channels of an answer", ours.config.model.c_out, other.config.model.c_out),
         ):
             if mine != theirs:
-                raise ValueError(
+                raise MueError(
                     f"models must answer the same question to be compared: {what} is {mine} for "
                     f"{first} and {theirs} for {name}"
                 )
@@ -296,7 +297,7 @@ def sample_curve(
     answers has one point: its top 16.
     """
     if inputs < 1:
-        raise ValueError(f"`inputs` must be at least 1, got {inputs}")
+        raise MueError(f"`inputs` must be at least 1, got {inputs}")
     if not predictor.sampler:
         counts = (min(16, predictor.most),)
     source = build_source(predictor.config.data, "test", seed=seed, device=predictor.device)

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mue.data.build import build_source
+from mue.errors import MueError
 from mue.inference.predictor import Predictor
 from mue.metrics.modes import mode_mae, mode_probabilities, mode_tv
 
@@ -102,7 +103,7 @@ def evaluate(
     how many inputs are done. The model is not changed.
     """
     if inputs < 1:
-        raise ValueError(f"`inputs` must be at least 1, got {inputs}")
+        raise MueError(f"`inputs` must be at least 1, got {inputs}")
     k = min(k, predictor.most)
     batch = max(1, min(50, 8192 // max(1, k))) if batch is None else batch
     source = build_source(predictor.config.data, "test", seed=seed, device=predictor.device)

@@ -17,6 +17,7 @@ from mue.atomic import write_atomic
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.splits import Split
 from mue.data.prepared.store import open_prepared
+from mue.errors import MueError
 from mue.evaluation.known_modes import IN_USE, MOST, NEGLIGIBLE, note_codes_
 from mue.inference.predictor import Predictor
 from mue.metrics.calibration import brier, drawn, ece, presence, reliability
@@ -162,7 +163,7 @@ def agreement(
     `watch` is told how many slices are done, of how many. The model is not changed.
     """
     if predictor.config.data.name != "slices":
-        raise ValueError(
+        raise MueError(
             f"this model answers {predictor.config.data.name!r}, and {data} holds slices; "
             "take a model trained on slices, or leave out --data"
         )

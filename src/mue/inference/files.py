@@ -9,6 +9,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from mue.errors import MueError
+
 LARGEST_IMAGE = 1 << 26
 """Pixels of the largest image that is read from a file."""
 
@@ -16,7 +18,7 @@ LARGEST_IMAGE = 1 << 26
 def read_image(path: str | Path, channels: int) -> Tensor:
     """An image file as c h w in 0..1: grey for one channel, colours for three."""
     if channels not in (1, 3):
-        raise ValueError(
+        raise MueError(
             f"an image file has 1 or 3 channels, and this model takes {channels}: "
             "call `propose` with an array"
         )
@@ -25,7 +27,7 @@ def read_image(path: str | Path, channels: int) -> Tensor:
             size = file.size
             image = _pixels(file, channels) if file.width * file.height <= LARGEST_IMAGE else None
     except FileNotFoundError:
-        raise ValueError(f"there is no image file {path}") from None
+        raise MueError(f"there is no image file {path}") from None
     except (
         OSError,
         SyntaxError,
@@ -33,11 +35,11 @@ def read_image(path: str | Path, channels: int) -> Tensor:
         NotImplementedError,
         Image.DecompressionBombError,
     ) as error:  # whatever Pillow makes of bytes that are no picture
-        raise ValueError(
+        raise MueError(
             f"{path} must be an image file that can be read, and it is not: {error}"
         ) from None
     if image is None:
-        raise ValueError(
+        raise MueError(
             f"{path} must have at most {LARGEST_IMAGE} pixels, "
             f"got {size[0]} x {size[1]}; crop or scale it"
         )

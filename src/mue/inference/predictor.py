@@ -10,6 +10,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from mue.config.schema import Config
+from mue.errors import MueError
 from mue.kernels.graphs import Recorder
 from mue.models.heads import Heads
 from mue.models.modal import Modal
@@ -134,7 +135,7 @@ class Predictor:
         The samples are those that `propose` draws by the same generator.
         """
         if not isinstance(self.network, ProbUNet):
-            raise ValueError(
+            raise MueError(
                 f"a model of the method {self.config.method!r} has no density of a latent; "
                 "take a Probabilistic U-Net"
             )
@@ -162,7 +163,7 @@ class Predictor:
         k = min(8, self.most) if k is None else k
         if not 1 <= k <= self.most:
             kind = "codes" if self.codes else "samples" if self.sampler else "answers"
-            raise ValueError(f"`k` must be in 1..{self.most} (the {kind} of this model), got {k}")
+            raise MueError(f"`k` must be in 1..{self.most} (the {kind} of this model), got {k}")
         return k
 
     def _pixels(self, logits: Float[Tensor, "b k *y"]) -> Float[Tensor, "b k *y"]:
@@ -187,7 +188,7 @@ class Predictor:
             x = x[None]
         form = "c" if axes == 2 else "c h w"
         if x.ndim != axes or x.shape[1] != c or 0 in x.shape:
-            raise ValueError(
+            raise MueError(
                 f"`image` must be {form} with c = {c} channels, or a batch of such, "
                 f"got an array of shape {tuple(image.shape)}"
             )
@@ -195,7 +196,7 @@ class Predictor:
         x = x.float() / 255 if x.dtype == torch.uint8 else x.float()
         if not x.isfinite().all():
             count = int((~x.isfinite()).sum())
-            raise ValueError(
+            raise MueError(
                 f"`image` must be finite, got {count} values that are NaN or infinite; "
                 "replace them first"
             )

@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from mue.errors import MueError
+
 
 def presence(s: Bool[Tensor, "b k c h w"], p: Float[Tensor, "b k"]) -> Float[Tensor, " b"]:
     """Predicted probability that the mask is not empty, of any class.
@@ -66,9 +68,9 @@ def reliability(p: Float[Tensor, " b"], share: Float[Tensor, " b"], bins: int = 
     (tensor([2, 1]), tensor([0.2000, 0.9000]), tensor([0.2500, 1.0000]))
     """
     if bins < 1:
-        raise ValueError(f"`bins` must be at least 1, got {bins}")
+        raise MueError(f"`bins` must be at least 1, got {bins}")
     if not ((p >= -1e-4) & (p <= 1 + 1e-4)).all():
-        raise ValueError("`p` must be a probability, in [0, 1], for each input")
+        raise MueError("`p` must be a probability, in [0, 1], for each input")
     bin_of = (p * bins).long().clamp(0, bins - 1)
     member = bin_of[:, None] == torch.arange(bins, device=p.device)
     count, weight = member.sum(dim=0), member.to(p.dtype)

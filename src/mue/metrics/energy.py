@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from mue.errors import MueError
 from mue.metrics.overlap import joint_iou
 
 
@@ -75,7 +76,7 @@ def ged(
     """
     for name, weight in (("p", p), ("q", q)):
         if (weight < 0).any() or not ((weight.sum(dim=1) - 1).abs() < 1e-4).all():
-            raise ValueError(
+            raise MueError(
                 f"`{name}` must be non-negative and sum to 1 for each input; renormalise it first"
             )
     w = torch.cat([p, -q], dim=1)  # the three terms at once: D^2 = -w.d.w over both sets together
@@ -92,7 +93,7 @@ def draws(p: Float[Tensor, "b k"], n: int, generator: torch.Generator) -> Int[Te
     tensor([[1, 1, 1, 1]])
     """
     if n < 1:
-        raise ValueError(f"`n`, the number of draws, must be at least 1, got {n}")
+        raise MueError(f"`n`, the number of draws, must be at least 1, got {n}")
     pick = torch.multinomial(p.to(generator.device), n, replacement=True, generator=generator)
     return pick.to(p.device)
 

@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from mue.errors import MueError
+
 
 @dataclass(frozen=True, slots=True)
 class Interval:
@@ -87,9 +89,9 @@ def _resample(
 ) -> tuple[Int[Tensor, " b"], Float[Tensor, "r g"]]:
     """Number the groups, and count how often each of them is drawn in each resample."""
     if not len(group):
-        raise ValueError("an interval needs at least one value, got none")
+        raise MueError("an interval needs at least one value, got none")
     if resamples < 1:
-        raise ValueError(f"`resamples` must be at least 1, got {resamples}")
+        raise MueError(f"`resamples` must be at least 1, got {resamples}")
     names, inverse = np.unique(group.cpu().numpy(), return_inverse=True)
     size = (resamples, len(names))
     pick = torch.randint(len(names), size, generator=generator, device=generator.device)
@@ -101,5 +103,5 @@ def _resample(
 def _percentiles(drawn: Float[Tensor, " r"], level: float) -> tuple[float, float]:
     """The range that holds the share `level` of the resamples, as much below it as above."""
     if not 0 < level < 1:
-        raise ValueError(f"`level` must be between 0 and 1, got {level}")
+        raise MueError(f"`level` must be between 0 and 1, got {level}")
     return drawn.quantile((1 - level) / 2).item(), drawn.quantile((1 + level) / 2).item()

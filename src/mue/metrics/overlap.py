@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from mue.errors import MueError
 from mue.metrics.pixels import common_pixels
 
 
@@ -99,7 +100,7 @@ def coverage(
     tensor([0.7500])
     """
     if not 1 <= k <= s.shape[1]:
-        raise ValueError(f"`k` must be in 1..{s.shape[1]} (the answers at hand), got {k}")
+        raise MueError(f"`k` must be in 1..{s.shape[1]} (the answers at hand), got {k}")
     found = (iou(s[:, :k], ys) >= at_least).any(dim=1)
     return (found * q).sum(dim=1)
 

@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mue.collectives import all_sum_, farthest
+from mue.errors import MueError
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +36,9 @@ class Codebook(nn.Module):
     def __init__(self, n: int, d: int, *, learned: bool, spread: float = 1.0) -> None:
         super().__init__()
         if n < 1:
-            raise ValueError(f"`n`, the number of codes, must be at least 1, got {n}")
+            raise MueError(f"`n`, the number of codes, must be at least 1, got {n}")
         if d < 1:
-            raise ValueError(f"`d`, the width of a code, must be at least 1, got {d}")
+            raise MueError(f"`d`, the width of a code, must be at least 1, got {d}")
         self.codes = nn.Parameter(spread * torch.randn(n, d), requires_grad=learned)
 
     def forward(self, e: Float[Tensor, "b d"]) -> Quantized:
@@ -78,7 +79,7 @@ class Usage(nn.Module):
     def __init__(self, n: int, *, decay: float = 0.99) -> None:
         super().__init__()
         if not 0 <= decay < 1:
-            raise ValueError(f"`decay` must be in [0, 1), got {decay}")
+            raise MueError(f"`decay` must be in [0, 1), got {decay}")
         self.decay = decay
         self.register_buffer("count", torch.ones(n))
 

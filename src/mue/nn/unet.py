@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from mue.errors import MueError
 from mue.nn.backbone import Features
 from mue.nn.blocks import (
     Norm,
@@ -151,14 +152,14 @@ class UNetDecoder(nn.Module):
         super().__init__()
         stages = len(levels)
         if stages < 2:
-            raise ValueError(f"`levels` must have at least two entries, got {stages}")
+            raise MueError(f"`levels` must have at least two entries, got {stages}")
         if len(widths) != stages - 1:
-            raise ValueError(
+            raise MueError(
                 f"`widths` must have one entry less than the {stages} `levels` (the last stage "
                 f"gives the answer), got {len(widths)}"
             )
         if not 1 <= level <= stages + 1:
-            raise ValueError(f"`level` must be in 1..{stages + 1}, got {level}")
+            raise MueError(f"`level` must be in 1..{stages + 1}, got {level}")
         self.level = level
         self.dropout = dropout
         self.kernels = False

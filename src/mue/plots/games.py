@@ -19,6 +19,7 @@ from PIL import Image
 from torch import Tensor
 
 from mue.atomic import write_atomic
+from mue.errors import MueError
 from mue.evaluation.compare import HIGHER, LatentSamples, Point, Rival, best, metrics_of
 from mue.evaluation.known_modes import Evaluation
 from mue.training.loop import Record
@@ -244,7 +245,7 @@ def draw_sample_curve(curves: dict[str, list[Point]], title: str) -> Figure:
     with a dashed line that a sampler would have to get below.
     """
     if not curves:
-        raise ValueError("`curves` must hold the points of at least one model, got none")
+        raise MueError("`curves` must hold the points of at least one model, got none")
     with mpl.rc_context({"font.size": 9, "axes.edgecolor": _SOFT}):
         figure = Figure(figsize=(8.4, 3.6), layout="constrained")
         left, right = figure.subplots(1, 2, sharey=True)

@@ -21,6 +21,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from torch import Tensor
 
+from mue.errors import MueError
 from mue.metrics.calibration import Reliability
 from mue.types import Case, Hypotheses
 
@@ -83,7 +84,7 @@ def draw_codes(case: Case, hypotheses: Hypotheses, title: str, *, least: float =
     probability. `rest`, at the end of a row, is the probability of all that the row does not show.
     """
     if (hypotheses.code < 0).any():
-        raise ValueError(
+        raise MueError(
             "`hypotheses` must say from which code each answer comes, got -1: a model without "
             "codes; draw its answers by draw_cases"
         )
@@ -94,7 +95,7 @@ def draw_codes(case: Case, hypotheses: Hypotheses, title: str, *, least: float =
     order = prob.mean(dim=0).argsort(descending=True, stable=True)
     order = order[shown.any(dim=0)[order]]
     if not len(order):
-        raise ValueError(
+        raise MueError(
             f"`least` must be at most {prob.amax():.3g}, the probability of the most probable "
             f"code, got {least}"
         )
@@ -131,7 +132,7 @@ def draw_spread(ged: dict[str, Float[Tensor, " b"]], title: str) -> Figure:
     colour of its place in `ged`, so that it has the same one in `draw_reliability`.
     """
     if not ged:
-        raise ValueError("`ged` must hold the energy distances of at least one model, got none")
+        raise MueError("`ged` must hold the energy distances of at least one model, got none")
     values = {name: v.detach().cpu().double().numpy() for name, v in ged.items()}
     names = sorted(values, key=lambda name: values[name].mean())
     colour_of = dict(zip(values, itertools.cycle(_MODELS), strict=False))
@@ -176,7 +177,7 @@ def draw_reliability(curves: dict[str, Reliability], title: str) -> Figure:
     number of slices in its bin, which the histogram below gives.
     """
     if not curves:
-        raise ValueError("`curves` must hold the reliability of at least one model, got none")
+        raise MueError("`curves` must hold the reliability of at least one model, got none")
     colours = list(itertools.islice(itertools.cycle(_MODELS), len(curves)))
     with mpl.rc_context({"font.size": 9, "axes.edgecolor": _SOFT}):
         figure = Figure(figsize=(4.6, 6.0), layout="constrained")
@@ -225,7 +226,7 @@ def draw_sheet(
     """
     n, r, h, w = masks.shape
     if len(names) != n:
-        raise ValueError(f"`names` must name each of the {n} slices, got {len(names)} names")
+        raise MueError(f"`names` must name each of the {n} slices, got {len(names)} names")
     columns = min(n, _COLUMNS)
     rows = -(-n // columns)
     side = 1.6 if n > 1 else 3.2
@@ -270,7 +271,7 @@ def _slices(
     """Crops, raters' masks and answers as arrays, the probabilities cut at one half."""
     x, ys, s = case.x, case.ys, hypotheses.y
     if not (x.ndim == 4 and x.shape[1] == 1 and ys.ndim == s.ndim == 5 and len(s) == len(x)):
-        raise ValueError(
+        raise MueError(
             "`case` must hold slices, b 1 h w, with masks, b m 1 h w, and `hypotheses` answers to "
             f"them, b k 1 h w; got {tuple(x.shape)}, {tuple(ys.shape)} and {tuple(s.shape)}"
         )

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from mue.atomic import write_atomic
 from mue.config.schema import Config, from_dict
+from mue.errors import MueError
 from mue.models.build import build_network
 from mue.models.heads import Heads
 from mue.models.modal import Modal
@@ -36,7 +37,7 @@ CONFIG, WEIGHTS, STATE, LOG = "config.json", "weights.safetensors", "state.safet
 _LARGEST_CONFIG = 1 << 20
 
 
-class RunError(ValueError):
+class RunError(MueError):
     """A run folder cannot be used as asked."""
 
 

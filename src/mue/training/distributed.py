@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from mue.collectives import all_max_, rank, world
+from mue.errors import MueError
 
 START_SECONDS = ("MUE_START_SECONDS", 600)
 """The variable that says how long processes wait for one another at first, and its default."""
@@ -18,7 +19,7 @@ LOST_SECONDS = ("MUE_LOST_SECONDS", 45)
 """The same for later, when each has taken a step."""
 
 
-class ElsewhereError(ValueError):
+class ElsewhereError(MueError):
     """What is wrong in another process, or between two. Every process ends; process 0 says it."""
 
 
@@ -42,7 +43,7 @@ def told(name: str, default: int | None = None) -> int:
     try:
         return int(value)  # pyright: ignore[reportArgumentType]
     except (TypeError, ValueError):
-        raise ValueError(
+        raise MueError(
             f"{name} must be a whole number in the environment, got {value!r}; "
             "`torchrun` sets it, and where RANK is not set, one process works alone"
         ) from None

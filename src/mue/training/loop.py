@@ -22,6 +22,7 @@ from mue.config.schema import Config, ObjectiveConfig
 from mue.data.prefetch import Ahead
 from mue.data.random import normal
 from mue.data.source import Source
+from mue.errors import MueError
 from mue.models.build import build_learner
 from mue.models.learner import VqLearner
 from mue.models.posterior import Posterior
@@ -232,9 +233,9 @@ def batch_share(config: Config) -> int:
     """How many of the inputs of a step each process sees, or why there is no such number."""
     size, world, parts = config.train.batch, collectives.world(), config.compute.accumulate
     if size % world:
-        raise ValueError(f"train.batch must be a multiple of the {world} processes, got {size}")
+        raise MueError(f"train.batch must be a multiple of the {world} processes, got {size}")
     if size % (world * parts):
-        raise ValueError(
+        raise MueError(
             f"train.batch must be a multiple of the {world} processes and {parts} parts of "
             f"compute.accumulate together, got {size}"
         )
@@ -644,7 +645,7 @@ def _while_it_works(
 def _fall_back(config: Config, switch: str, error: Exception) -> None:
     """Say in a line what is not done because it failed, or refuse where somebody insists on it."""
     if getattr(config.compute, switch) == "on":
-        raise ValueError(
+        raise MueError(
             f"compute.{switch} is on, and it failed: {reason(error)}; take auto or off"
         ) from error
     warnings.warn(f"compute.{switch} is off: it failed ({reason(error)})", stacklevel=2)

@@ -10,6 +10,7 @@ import torch
 
 from mue import collectives
 from mue.config.schema import Config
+from mue.errors import MueError
 from mue.nn.blocks import SHARED_KIB
 
 COMPILE_PAYS = 2000
@@ -59,7 +60,7 @@ def plan(config: Config, device: torch.device) -> Plan:
     def on(name: str, obstacle: str | None, *, usual: bool = True) -> bool:
         wish = getattr(config.compute, name)
         if wish == "on" and obstacle:
-            raise ValueError(f"compute.{name} is on, and {obstacle}; take auto or off")
+            raise MueError(f"compute.{name} is on, and {obstacle}; take auto or off")
         if wish == "auto" and obstacle and (cuda or (usual and obstacle == _NO_COMPILER)):
             notes.append(f"compute.{name} is off: {obstacle}")
         return wish == "on" or (wish == "auto" and not obstacle and usual)

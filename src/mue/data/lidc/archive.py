@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from mue.data.prepared.item import Bad
+from mue.errors import MueError
 
 LARGEST = 64 * 2**20
 """Bytes of the largest file that is read: no picture, slice or XML of LIDC-IDRI comes near."""
@@ -58,7 +59,7 @@ def expand(sources: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
     for source in sources:
         if not source.exists():
-            raise ValueError(f"there is no file or folder {source}")
+            raise MueError(f"there is no file or folder {source}")
         inside = sorted(source.iterdir()) if source.is_dir() else []
         packed = [
             path
@@ -103,7 +104,7 @@ def _files(folder: Path) -> Iterator[Path]:
     for at, folders, names in os.walk(folder, followlinks=True):
         real = os.path.realpath(at)
         if real in seen:
-            raise ValueError(f"the folder {at} is reached twice through links; import {real} alone")
+            raise MueError(f"the folder {at} is reached twice through links; import {real} alone")
         seen.add(real)
         folders[:] = sorted(name for name in folders if not _litter(name))
         for name in sorted(names):
@@ -185,7 +186,7 @@ class _Forward:
 
     def read(self, count: int) -> bytes:
         if count > LARGEST:
-            raise ValueError(
+            raise MueError(
                 f"the archive {self._name} has a header that claims {count} bytes, "
                 f"more than the {LARGEST} that any file may have"
             )
@@ -214,7 +215,7 @@ def _safe(info: tarfile.TarInfo, archive: str) -> str:
     elif not (info.isfile() or info.isdir()) or info.issparse():
         trouble = "is neither a plain file nor a folder"
     if trouble is not None:
-        raise ValueError(
+        raise MueError(
             f"{info.name!r} in the archive {archive} {trouble}; nothing of such an archive is read"
         )
     return path.as_posix()

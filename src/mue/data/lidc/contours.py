@@ -12,6 +12,8 @@ from jaxtyping import Bool, Float, Int
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import KDTree
 
+from mue.errors import MueError
+
 GRADERS = 4
 _SHRINK, _SMALLEST = 0.9, 0.1
 _SIDE = 4096
@@ -70,11 +72,11 @@ def read_message(data: bytes) -> Reading | None:
         ValueError: With a clause that says what is wrong, to follow on the file's name.
     """
     if b"<!ENTITY" in data:
-        raise ValueError("defines XML entities, which no reading of LIDC-IDRI does")
+        raise MueError("defines XML entities, which no reading of LIDC-IDRI does")
     try:
         root = ET.fromstring(data)  # noqa: S314  no entities, so nothing can grow or be fetched
     except (ET.ParseError, ValueError, LookupError) as error:
-        raise ValueError(f"is cut off or damaged as XML ({error})") from error
+        raise MueError(f"is cut off or damaged as XML ({error})") from error
     for element in root.iter():
         element.tag = element.tag.rpartition("}")[2]  # the namespace differs between files
     if root.tag != "LidcReadMessage":
@@ -85,7 +87,7 @@ def read_message(data: bytes) -> Reading | None:
         or ""
     ).strip()
     if not series:
-        raise ValueError("names no SeriesInstanceUid")
+        raise MueError("names no SeriesInstanceUid")
     found: list[Annotation] = []
     for grader, session in enumerate(root.iterfind("readingSession")):
         for nodule in session.iterfind("unblindedReadNodule"):
@@ -102,7 +104,7 @@ def _contour(roi: ET.Element) -> Contour:
     def text(path: str, element: ET.Element = roi) -> str:
         value = (element.findtext(path) or "").strip()
         if not value:
-            raise ValueError(f"has an outline without {path}")
+            raise MueError(f"has an outline without {path}")
         return value
 
     try:
@@ -112,12 +114,12 @@ def _contour(roi: ET.Element) -> Contour:
             for edge in roi.iterfind("edgeMap")
         ]
     except ValueError as error:
-        raise ValueError(f"has an outline that is no list of pixels ({error})") from error
+        raise MueError(f"has an outline that is no list of pixels ({error})") from error
     if not np.isfinite(z) or any(not 0 <= side < _SIDE for point in points for side in point):
-        raise ValueError("has an outline outside of any image")
+        raise MueError("has an outline outside of any image")
     inside = text("inclusion").upper()
     if inside not in ("TRUE", "FALSE"):
-        raise ValueError(f"has an outline whose inclusion is {inside}, neither TRUE nor FALSE")
+        raise MueError(f"has an outline whose inclusion is {inside}, neither TRUE nor FALSE")
     pixels = np.array(points, dtype=np.int64).reshape(-1, 2)
     return Contour(z, text("imageSOP_UID"), inside == "TRUE", pixels)
 

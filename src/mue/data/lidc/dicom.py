@@ -20,6 +20,7 @@ from mue.data.lidc.archive import LARGEST, File, Meter, walk
 from mue.data.lidc.contours import GRADERS, Annotation, Reading, centre, draw, join, read_message
 from mue.data.lidc.options import Options
 from mue.data.prepared.item import Bad, Item
+from mue.errors import MueError
 
 SIZE = 128
 """Side of a crop where none is asked for, that of the slices layout."""
@@ -116,7 +117,7 @@ def read(sources: Sequence[Path], options: Options, meter: Meter) -> Iterator[It
         for message in messages:
             try:
                 if (before := seen.get(message.reading.series_uid)) is not None:
-                    raise ValueError(f"is a second reading of the series that {before} has")
+                    raise MueError(f"is a second reading of the series that {before} has")
                 series = _series(message, slices)
                 seen[message.reading.series_uid] = message.where
             except ValueError as error:
@@ -149,7 +150,7 @@ def _header(file: File) -> _Slice:
         thickness = data.get("SliceThickness")
         for number in (*(position or ()), *(spacing or ()), thickness or 0):
             if not math.isfinite(number):
-                raise ValueError(f"a position or size is {number}")
+                raise MueError(f"a position or size is {number}")
         return _Slice(
             name=file.name,
             uid=str(data.SOPInstanceUID),
@@ -160,7 +161,7 @@ def _header(file: File) -> _Slice:
             thickness=float(thickness) if thickness else None,
         )
     except _BROKEN as error:
-        raise ValueError(f"is cut off or damaged as DICOM ({_brief(error)})") from error
+        raise MueError(f"is cut off or damaged as DICOM ({_brief(error)})") from error
 
 
 def _brief(error: Exception) -> str:
@@ -175,15 +176,15 @@ def _series(message: _Message, slices: Sequence[_Slice]) -> list[_Slice]:
     beside = [s for s in slices if PurePosixPath(s.name).parent == folder]
     series = [s for s in beside or slices if s.series == uid]
     if not series and beside:
-        raise ValueError(
+        raise MueError(
             f"is about the series {uid}, but the DICOM beside it is of the series "
             f"{beside[0].series}; put each XML into the folder of its series"
         )
     if not series:
-        raise ValueError(f"is about the series {uid}, of which there is no DICOM")
+        raise MueError(f"is about the series {uid}, of which there is no DICOM")
     for s in series:
         if s.z is None:
-            raise ValueError(f"is about the series {uid}, whose {s.name} has no position")
+            raise MueError(f"is about the series {uid}, whose {s.name} has no position")
     series.sort(key=lambda s: s.z or 0.0)
     z = np.array([s.z for s in series])
     _check_steps(uid, z)
@@ -192,7 +193,7 @@ def _series(message: _Message, slices: Sequence[_Slice]) -> list[_Slice]:
     for annotation in message.reading.annotations:
         for contour in annotation.contours:
             if contour.slice_uid not in known and z[0] - slack < contour.z < z[-1] + slack:
-                raise ValueError(
+                raise MueError(
                     f"has an outline at z = {contour.z:g} mm, and the series {uid} lacks that "
                     f"slice, {contour.slice_uid}"
                 )
@@ -209,7 +210,7 @@ def _check_steps(uid: str, z: Float[np.ndarray, " n"]) -> None:
     if step <= 0 or len(off):
         i = int(off[0]) if len(off) else 0
         what = "two slices" if steps[i] < 0.01 else "a slice missing"
-        raise ValueError(
+        raise MueError(
             f"is about the series {uid}, which has {what} between z = {z[i]:g} and "
             f"{z[i + 1]:g} mm, where its step is {step:g} mm"
         )
@@ -250,7 +251,7 @@ def _items(file: File, crops: Sequence[_Crop], options: Options) -> Iterator[Ite
         side, size = min(hounsfield.shape), SIZE if options.size is None else options.size
         if size > side:
             h, w = hounsfield.shape
-            raise ValueError(f"{h}×{w} pixels are too few for crops of {size}×{size}")
+            raise MueError(f"{h}×{w} pixels are too few for crops of {size}×{size}")
     except _BROKEN as error:
         yield Bad(file.where, f"cannot be read as a slice: {_brief(error)}")
         return
@@ -279,20 +280,20 @@ def _hounsfield(data: Dataset) -> Float[np.ndarray, "h w"]:
     """The pixels of a slice in Hounsfield units."""
     syntax = data.file_meta.TransferSyntaxUID
     if syntax not in (ExplicitVRLittleEndian, ImplicitVRLittleEndian):
-        raise ValueError(f"its pixels are compressed ({syntax.name}); decompress it first")
+        raise MueError(f"its pixels are compressed ({syntax.name}); decompress it first")
     h, w = int(data.Rows), int(data.Columns)
     if not (0 < h <= _SIDE and 0 < w <= _SIDE):
-        raise ValueError(f"it is {h}×{w} pixels; at most {_SIDE}×{_SIDE} are read")
+        raise MueError(f"it is {h}×{w} pixels; at most {_SIDE}×{_SIDE} are read")
     bits, signed = int(data.BitsAllocated), int(data.PixelRepresentation)
     if bits != 16 or int(data.get("SamplesPerPixel", 1)) != 1:
-        raise ValueError(f"it has {bits} bits a pixel; a CT has 16, of one channel")
+        raise MueError(f"it has {bits} bits a pixel; a CT has 16, of one channel")
     pixels = np.frombuffer(data.PixelData, "<i2" if signed else "<u2")
     if len(pixels) != h * w:
-        raise ValueError(f"it holds {len(pixels)} of {h * w} pixels")
+        raise MueError(f"it holds {len(pixels)} of {h * w} pixels")
     slope = float(data.get("RescaleSlope", 1))
     intercept = float(data.get("RescaleIntercept", 0))
     if not (math.isfinite(slope) and math.isfinite(intercept)):
-        raise ValueError(f"its Hounsfield units are {slope} times a pixel plus {intercept}")
+        raise MueError(f"its Hounsfield units are {slope} times a pixel plus {intercept}")
     return pixels.reshape(h, w) * slope + intercept
 
 

@@ -12,6 +12,7 @@ from mue.data.lidc.archive import LARGEST, File, Meter, walk
 from mue.data.lidc.options import Options, middle
 from mue.data.lidc.png import drawing, picture
 from mue.data.prepared.item import Bad, Item, Key
+from mue.errors import MueError
 
 GRADERS = 4
 
@@ -110,7 +111,7 @@ def _item(found: _Slice, key: Key, options: Options) -> Item | Bad:
             at = found.masks[number].where
             mask = drawing(found.masks[number].data)
             if mask.shape != image.shape:
-                raise ValueError(
+                raise MueError(
                     f"is {_size(mask)} pixels and its image {_size(image)}; they must be the same"
                 )
             masks.append(mask)

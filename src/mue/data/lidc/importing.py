@@ -8,6 +8,7 @@ from pathlib import Path
 from mue.data.lidc.options import Options
 from mue.data.lidc.read import read, recognise
 from mue.data.prepared.store import Summary, write
+from mue.errors import MueError
 
 
 def import_lidc(
@@ -33,7 +34,7 @@ def import_lidc(
     options = Options(size=size, window=window)
     for path in paths:
         if not path.exists():
-            raise ValueError(f"there is no file or folder {path} to import")
+            raise MueError(f"there is no file or folder {path} to import")
     form = recognise(paths)
     origin = {
         "collection": "LIDC-IDRI",

@@ -9,6 +9,8 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Bool, UInt8
 
+from mue.errors import MueError
+
 Form = Literal["slices", "crops", "pickle", "dicom"]
 
 
@@ -28,11 +30,11 @@ class Options:
     def __post_init__(self) -> None:
         """Refuse a crop or a window that holds nothing."""
         if self.size is not None and self.size < 1:
-            raise ValueError(f"`size`, the side of a crop, must be at least 1, got {self.size}")
+            raise MueError(f"`size`, the side of a crop, must be at least 1, got {self.size}")
         if self.window is not None:
             low, high = self.window
             if not (math.isfinite(low) and math.isfinite(high) and low < high):
-                raise ValueError(
+                raise MueError(
                     f"`window` must be two Hounsfield units, the lower one first, got {low} {high}"
                 )
 
@@ -45,7 +47,7 @@ def middle(
         return image, masks
     h, w = image.shape
     if size > min(h, w):
-        raise ValueError(f"is {h}×{w} pixels, too small for crops of {size}×{size}")
+        raise MueError(f"is {h}×{w} pixels, too small for crops of {size}×{size}")
     top, left = (h - size) // 2, (w - size) // 2
     rows, columns = slice(top, top + size), slice(left, left + size)
     return image[rows, columns], masks[:, rows, columns]

@@ -22,6 +22,7 @@ from mue.data.lidc.archive import Meter
 from mue.data.lidc.options import Options, middle
 from mue.data.lidc.png import threshold
 from mue.data.prepared.item import Bad, Item, Key
+from mue.errors import MueError
 
 NODULE = "unknown"
 """The nodule of every item: the file does not say which slices show the same one."""
@@ -56,7 +57,7 @@ def read(
     for source in sources:
         size = source.stat().st_size
         if memory is not None and 2 * size > memory:
-            raise ValueError(
+            raise MueError(
                 f"{source.name} has {size} bytes, more than half of the {memory} bytes of memory "
                 "here, and a pickle can only be read whole; import it on a larger machine"
             )
@@ -87,15 +88,15 @@ def _item(name: object, entry: object, at: str, options: Options) -> Item | Bad:
     """One entry of the dictionary."""
     try:
         if not isinstance(name, str | int) or not str(name).isprintable():
-            raise ValueError("must be named by a plain string or a number")
+            raise MueError("must be named by a plain string or a number")
         if not isinstance(entry, dict):
-            raise ValueError("must be a dictionary with `image`, `masks` and `series_uid`")
+            raise MueError("must be a dictionary with `image`, `masks` and `series_uid`")
         for part in ("image", "masks", "series_uid"):
             if part not in entry:
-                raise ValueError(f"has no {part!r}")
+                raise MueError(f"has no {part!r}")
         series = entry["series_uid"]
         if not isinstance(series, str) or not series or not series.isprintable():
-            raise ValueError("has a `series_uid` that is no text")
+            raise MueError("has a `series_uid` that is no text")
         image = _grey(_array(entry["image"], "image"))
         masks = _masks(entry["masks"], image)
         image, masks = middle(image, masks, options.size)
@@ -112,9 +113,9 @@ def _plain(name: object) -> str:
 def _grey(image: np.ndarray) -> UInt8[np.ndarray, "h w"]:
     """Grey values, from 0..1 in floating point or 0..255 in either."""
     if image.ndim != 2 or image.size == 0:
-        raise ValueError(f"has an image of shape {image.shape}; it must have two axes")
+        raise MueError(f"has an image of shape {image.shape}; it must have two axes")
     if not np.isfinite(image).all() or image.min() < 0 or image.max() > 255:
-        raise ValueError("has an image with values outside of 0..255")
+        raise MueError("has an image with values outside of 0..255")
     unit = image.dtype.kind == "f" and image.max() <= 1
     return np.rint(image * 255.0 if unit else image).astype(np.uint8)
 
@@ -126,12 +127,12 @@ def _masks(masks: object, image: np.ndarray) -> Bool[np.ndarray, "4 h w"]:
     elif isinstance(masks, list | tuple):
         each = [_array(mask, "masks") for mask in masks]
     else:
-        raise ValueError("has `masks` that are no list of arrays")
+        raise MueError("has `masks` that are no list of arrays")
     if len(each) != 4:
-        raise ValueError(f"has {len(each)} masks; a slice has 4")
+        raise MueError(f"has {len(each)} masks; a slice has 4")
     for mask in each:
         if mask.shape != image.shape:
-            raise ValueError(
+            raise MueError(
                 f"has a mask of shape {mask.shape} and an image of shape {image.shape}; "
                 "they must be the same"
             )
@@ -140,11 +141,11 @@ def _masks(masks: object, image: np.ndarray) -> Bool[np.ndarray, "4 h w"]:
 
 def _array(value: object, part: str) -> np.ndarray:
     if not isinstance(value, _Array) or value.array is None:
-        raise ValueError(f"has {part!r} that is no array")
+        raise MueError(f"has {part!r} that is no array")
     return value.array
 
 
-class _RefusedError(ValueError):
+class _RefusedError(MueError):
     """The pickle does what no pickle of arrays does, so none of it is to be trusted."""
 
 

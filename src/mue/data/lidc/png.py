@@ -11,6 +11,8 @@ import numpy as np
 from jaxtyping import Bool, UInt8
 from PIL import Image
 
+from mue.errors import MueError
+
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _END = b"IEND\xaeB`\x82"
 _SIDE = 4096
@@ -23,19 +25,19 @@ def picture(data: bytes) -> UInt8[np.ndarray, "h w"]:
         ValueError: With a clause that says what is wrong, to follow on the file's name.
     """
     if not data.startswith(_SIGNATURE) or len(data) < 24:
-        raise ValueError("is not a PNG")
+        raise MueError("is not a PNG")
     w, h = struct.unpack(">II", data[16:24])  # before anything of that size is made
     if not (0 < w <= _SIDE and 0 < h <= _SIDE):
-        raise ValueError(f"is {h}×{w} pixels; at most {_SIDE}×{_SIDE} are read")
+        raise MueError(f"is {h}×{w} pixels; at most {_SIDE}×{_SIDE} are read")
     if _END not in data:
-        raise ValueError("is a truncated PNG")
+        raise MueError("is a truncated PNG")
     try:
         with Image.open(io.BytesIO(data), formats=["PNG"]) as image:
             if image.mode.startswith(("I", "F")):
-                raise ValueError("has more than 8 bits a pixel; convert it to 8-bit grey")
+                raise MueError("has more than 8 bits a pixel; convert it to 8-bit grey")
             return np.array(image.convert("L"))
     except (OSError, SyntaxError, EOFError, struct.error, zlib.error) as error:
-        raise ValueError(f"is a truncated or damaged PNG ({error})") from error
+        raise MueError(f"is a truncated or damaged PNG ({error})") from error
 
 
 @lru_cache(maxsize=64)

@@ -10,6 +10,7 @@ from mue.data.lidc.archive import PICKLES, Meter, expand, is_archive, walk, weig
 from mue.data.lidc.gather import gather
 from mue.data.lidc.options import Form, Options
 from mue.data.prepared.item import Bad, Item
+from mue.errors import MueError
 
 _LOOKED_FOR = (
     "LIDC-IDRI-XXXX/nodule-N/{images,mask-0..3}/slice-K.png, {train,val,test}/images/….png with "
@@ -25,11 +26,11 @@ def recognise(sources: Sequence[Path]) -> Form:
     """
     forms: list[tuple[Path, Form]] = [(source, _form(source)) for source in expand(sources)]
     if not forms:
-        raise ValueError("name at least one file or folder to import")
+        raise MueError("name at least one file or folder to import")
     first, form = forms[0]
     for source, other in forms:
         if other != form:
-            raise ValueError(
+            raise MueError(
                 f"import sources of one form at a time: {first.name} is {form}, "
                 f"{source.name} is {other}"
             )
@@ -49,7 +50,7 @@ def _form(source: Path) -> Form:
                 form = _named(file.name)
                 break
     if form is None:
-        raise ValueError(
+        raise MueError(
             f"{source} is not LIDC-IDRI in a form that is known{broken}; looked for {_LOOKED_FOR}"
         )
     return form
@@ -88,7 +89,7 @@ def read(
     """
     sources = expand(sources)
     if options.window is not None and form != "dicom":
-        raise ValueError(
+        raise MueError(
             f"`window` needs Hounsfield units, which only DICOM has; the source is {form}"
         )
     meter = Meter(weigh(sources) * (2 if form == "dicom" else 1), watch)

@@ -12,6 +12,7 @@ from mue.data.augment import DRAWS, view
 from mue.data.prepared.splits import Split
 from mue.data.prepared.store import Prepared
 from mue.data.random import uniform
+from mue.errors import MueError
 from mue.types import Case, Pair
 
 
@@ -41,12 +42,12 @@ class Slices:
         self.seed = seed
         member = prepared.members(split)
         if not len(member):
-            raise ValueError(
+            raise MueError(
                 f"{prepared.folder} has no slice of a patient of the split {split!r}; "
                 f"it has {len({r.patient for r in prepared.rows})} patients in all"
             )
         if not 1 <= raters <= prepared.raters:
-            raise ValueError(
+            raise MueError(
                 f"data.answers must be in 1..{prepared.raters} (the raters of "
                 f"{prepared.folder}), got {raters}"
             )

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from mue.atomic import new_folder
 from mue.data.prepared.item import Bad, Item
 from mue.data.prepared.splits import SPLITS, Split, split_of
+from mue.errors import MueError
 
 META, INDEX, IMAGES, MASKS = "meta.json", "index.csv", "images.npy", "masks.npy"
 FORMAT = "mue prepared slices 1"
@@ -92,7 +93,7 @@ class Prepared:
     def members(self, split: Split) -> NDArray[np.int64]:
         """Rows of the slices of a split, ascending."""
         if split not in SPLITS:
-            raise ValueError(f"`split` must be one of {', '.join(SPLITS)}, got {split!r}")
+            raise MueError(f"`split` must be one of {', '.join(SPLITS)}, got {split!r}")
         of = {p: split_of(p) for p in {row.patient for row in self.rows}}
         return np.array([i for i, r in enumerate(self.rows) if of[r.patient] == split], np.int64)
 
@@ -145,7 +146,7 @@ def write(
                     )
                 if isinstance(item, Bad):
                     if not skip_bad:
-                        raise ValueError(
+                        raise MueError(
                             f"{item.what}: {item.why}; mend it, or import the rest with --skip-bad"
                         )
                     left_out.append(item)
@@ -161,9 +162,7 @@ def write(
                 rows[key] = at, Row(*key, item.spacing, item.source)
             if shape is None or not rows:
                 why = f": {left_out[0].what}: {left_out[0].why}" if left_out else ""
-                raise ValueError(
-                    f"the source must hold at least one whole slice, and has none{why}"
-                )
+                raise MueError(f"the source must hold at least one whole slice, and has none{why}")
             ordered = [rows[key] for key in sorted(rows, key=_natural)]
             drawn = _sort(unsorted, [at for at, _ in ordered], shape, folder)
         (folder / "unsorted").unlink()
@@ -249,7 +248,7 @@ def open_prepared(folder: str | Path, *, verify: bool = False) -> Prepared:
     folder = Path(folder)
     path = folder / META
     if not path.is_file():
-        raise ValueError(
+        raise MueError(
             f"{folder} is no prepared data: it must hold {META}; make it by `mue data import`"
         )
     content = _read(path, _LARGEST_META)
@@ -259,19 +258,19 @@ def open_prepared(folder: str | Path, *, verify: bool = False) -> Prepared:
         raters = int(meta["raters"])
         known = meta["format"] == FORMAT
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ValueError(f"{path} must describe prepared slices, and does not: {error!r}") from None
+        raise MueError(f"{path} must describe prepared slices, and does not: {error!r}") from None
     if not known:
-        raise ValueError(
+        raise MueError(
             f"{path} must be of the format {FORMAT!r}, got {meta['format']!r}; import it again"
         )
     if verify:
         for name in (INDEX, IMAGES, MASKS):
             whole = (folder / name).is_file()
             if not whole or _digest(folder / name) != meta.get("sha256", {}).get(name):
-                raise ValueError(f"{folder / name} is not what was imported; import it again")
+                raise MueError(f"{folder / name} is not what was imported; import it again")
     rows = _read_index(folder / INDEX)
     if len(rows) != n:
-        raise ValueError(f"{folder / INDEX} must have {n} slices, got {len(rows)}; import it again")
+        raise MueError(f"{folder / INDEX} must have {n} slices, got {len(rows)}; import it again")
     return Prepared(
         folder,
         meta,
@@ -284,20 +283,20 @@ def open_prepared(folder: str | Path, *, verify: bool = False) -> Prepared:
 
 def _read(path: Path, most: int) -> bytes:
     if path.stat().st_size > most:
-        raise ValueError(f"{path} must have at most {most} bytes, got {path.stat().st_size}")
+        raise MueError(f"{path} must have at most {most} bytes, got {path.stat().st_size}")
     return path.read_bytes()
 
 
 def _read_index(path: Path) -> tuple[Row, ...]:
     try:
         if not path.is_file():
-            raise ValueError("there is no such file")
+            raise MueError("there is no such file")
         table = csv.reader(io.StringIO(_read(path, _LARGEST_INDEX).decode(), newline=""))
         if tuple(next(table, ())) != _COLUMNS:
-            raise ValueError("its first line is another")
+            raise MueError("its first line is another")
         return tuple(Row(p, m, s, float(mm) if mm else None, o) for p, m, s, mm, o in table)
     except (ValueError, csv.Error) as error:
-        raise ValueError(
+        raise MueError(
             f"{path} must be a table of {', '.join(_COLUMNS)}, and is not: {error}; import it again"
         ) from None
 
@@ -306,9 +305,9 @@ def _map(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
     try:
         array = npy.open_memmap(path, mode="r")
     except (OSError, ValueError, EOFError) as error:
-        raise ValueError(f"{path} must be a whole array: {error}; import it again") from None
+        raise MueError(f"{path} must be a whole array: {error}; import it again") from None
     if array.shape != shape or array.dtype != np.uint8:
-        raise ValueError(
+        raise MueError(
             f"{path} must hold bytes of shape {shape}, got {array.dtype} {array.shape}; "
             "import it again"
         )

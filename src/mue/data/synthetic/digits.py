@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Int, UInt8
 from torch import Tensor
 
+from mue.errors import MueError
+
 Split = Literal["train", "test"]
 _COUNT: dict[Split, int] = {"train": 60_000, "test": 10_000}
 _SIDE = 28
@@ -42,7 +44,7 @@ def digits(split: Split) -> Digits:
     n, size = _COUNT[split], _COUNT[split] * (_SIDE * _SIDE + 1)
     raw = lzma.LZMADecompressor().decompress(packed, max_length=size + 1)
     if len(raw) != size:
-        raise ValueError(
+        raise MueError(
             f"the packaged MNIST file {split}.xz must hold {size} bytes, got {len(raw)}; "
             "reinstall mue"
         )
