@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check format results results-lidc results-compare results-performance clean
+.PHONY: demo test check format bench results results-lidc results-compare results-performance clean
 
 demo: .venv/installed
 	$(BIN)/mue demo
@@ -28,6 +28,10 @@ format: .venv/installed
 clean:
 	rm -rf .venv .pytest_cache .ruff_cache
 
+# ARGS are options of the script, such as --quick or --only training.
+bench: .venv/installed
+	$(BIN)/python benchmarks/speed.py $(ARGS)
+
 results: .venv/installed
 	$(BIN)/python benchmarks/results.py
 
@@ -42,7 +46,7 @@ results-compare: RUNS = runs
 results-compare: .venv/installed
 	$(BIN)/python benchmarks/rivals.py $(wildcard $(DATA)) --runs $(RUNS)
 
-# BENCH are folders that `mue bench` wrote, one for each device.
+# BENCH are folders that `make bench` wrote, one for each device.
 BENCH ?= runs/bench
 results-performance: .venv/installed
 	$(BIN)/python benchmarks/performance.py $(BENCH)

@@ -20,8 +20,6 @@ from typing import Any
 import torch
 
 from mue.atomic import write_atomic
-from mue.bench.draw import draw_curves
-from mue.bench.setups import naive, ours
 from mue.config.presets import preset
 from mue.config.schema import Config
 from mue.data.build import build_source
@@ -29,6 +27,8 @@ from mue.devices import choose_device, device_name
 from mue.plots import games as figures
 from mue.training.checkpoint import commit
 from mue.training.loop import Training, fit, measure
+from timing.plots import draw_curves
+from timing.setups import naive, ours
 
 
 def whole(config: Config) -> Config:

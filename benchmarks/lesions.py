@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from results import ROOT, insert
 
 import mue
 from mue.commands import run
@@ -30,6 +29,7 @@ from mue.plots import games as figures
 from mue.plots import slices as pictures
 from mue.training.checkpoint import LOG, commit, load_config, origin, weights_digest
 from mue.training.loop import Record
+from results import ROOT, insert
 
 METRICS = ("ged", "ged_16", "hm_iou_16", "dice_top", "coverage_4", "coverage_16")
 MORE = ("ged", "rest", "ged_16", "ged_32", "ged_50", "ged_100", "hm_iou_16", "dice_top")

@@ -1,4 +1,4 @@
-"""Write docs/performance.md from what `mue bench` measured.
+"""Write docs/performance.md from what `make bench` measured.
 
     make results-performance BENCH="runs/bench-cpu runs/bench-h200"
 
@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from curves import CURVES, TERMS
-from results import ROOT, insert
-
-from mue.bench.draw import draw_curves
-from mue.bench.job import BENCH, PROFILE, drawings
 from mue.plots import games as figures
+from results import ROOT, insert
+from speed import BENCH, PROFILE, drawings
+from timing.plots import draw_curves
 
 TOP = 12  # operators shown of a profile
 COUNTED = ("GB", "GFLOP", "floor, ms", "share")

@@ -25,8 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from performance import markdown
-from results import ROOT, insert
 
 import mue
 from mue.commands import run
@@ -38,6 +36,8 @@ from mue.inference.load import bundled
 from mue.metrics.interval import Interval
 from mue.plots import games as figures
 from mue.training.checkpoint import load_config, origin, weights_digest
+from performance import markdown
+from results import ROOT, insert
 
 INPUTS, SEED = 1000, 0
 FIGURES = ROOT / "docs" / "figures"

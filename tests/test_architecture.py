@@ -18,7 +18,7 @@ LAYERS = [
     {"inference"},
     {"evaluation"},
     {"plots"},
-    {"commands", "bench"},
+    {"commands"},
     {"cli"},
 ]
 LAYER = {name: i for i, names in enumerate(LAYERS) for name in names}

@@ -8,16 +8,10 @@ import pytest
 import torch
 from PIL import Image
 
-from mue.bench import job
-from mue.bench.job import Plan
-from mue.bench.measure import Patience
-from mue.bench.profile import Cost, Profile
-from mue.bench.training import Course
 from mue.commands import run
 from mue.config.presets import preset
 from mue.data.synthetic.toy import Bars
 from mue.evaluation.known_modes import Evaluation
-from mue.training import plan as planning
 from mue.training.checkpoint import load_config, save_config
 
 SMALL = """--model.levels 4 8 --model.tail 8 --model.widths 4 --train.steps 2
@@ -236,7 +230,6 @@ def test_help_names_presets_and_values(mue):
         "predict",
         "figure",
         "compare",
-        "bench",
         "calibrate",
         "export",
     ]:
@@ -361,63 +354,3 @@ def test_the_demonstration_prints_both_tables_and_says_where_everything_is(mue, 
     for line in ("report   shown/report.json", "figure   shown/figures/guess-exact/modes.png"):
         assert line in said.out.splitlines()
     assert "1000/1000" in said.err
-
-
-# --- bench ----------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def tiny_bench(monkeypatch) -> None:
-    plan = Plan(
-        courses=[Course("toy-vq", 2)],
-        presets=["toy"],
-        ks=(1, 2),
-        side=16,
-        sides=(8, 16),
-        at=2,
-        patience=Patience(warmup=1, repeats=2, least=0.0),
-        steps=1,
-        copy=1,
-        product=16,
-    )
-    cost = Cost("convolution", "2x8x16x16 8x8x3x3", 4.0, 1e-3, 1_000_000, 0, 0.25)
-    monkeypatch.setattr(planning, "COMPILE_PAYS", 1 << 62)  # checked types do not compile
-    monkeypatch.setattr(job, "plan", lambda *_, **__: plan)
-    monkeypatch.setattr(job, "_profile", lambda *_: Profile([cost], [cost]))
-
-
-@pytest.mark.usefixtures("tiny_bench")
-def test_a_measurement_for_people_is_a_table_of_ratios_with_a_profile_on_demand(mue, tmp_path):
-    said = mue("bench", "--quick", "--profile", "--device", "cpu", "--out", "new")
-    assert said.code == 0
-    for words in ("naive", "ours", "ratio", "GFLOP", "floor", "share", "train toy-vq, batch 2"):
-        assert words in said.out
-    for words in ("toy, 2 answers, 16²", "as measured here", "share of limit", "convolution"):
-        assert words in said.out
-    assert "toy-vq: a step by kernel, as it runs: 1.00 ms" in said.out
-    for name in ("bench.json", "profile.json"):
-        assert f"written  new/{name}\n" in said.out
-        assert (tmp_path / "new" / name).is_file()
-    for name in ("answers.png", "pixels.png"):
-        assert f"figure   new/{name}\n" in said.out
-    assert "2/2" in said.err
-
-
-@pytest.mark.usefixtures("tiny_bench")
-def test_a_measurement_in_json_is_json_alone(mue, tmp_path):
-    said = mue("bench", "--only", "training", "--seed", 4, "--json", "--device", "cpu")
-    assert (said.code, said.err) == (0, "")
-    content = json.loads(said.out)
-    assert (content["seed"], content["command"]) == (4, "mue bench --only training")
-    assert json.loads((tmp_path / "runs" / "bench" / "bench.json").read_text()) == content
-
-
-def test_a_device_that_is_not_there_is_one_sentence(mue, tmp_path, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    said = mue("bench", "--device", "cuda")
-    assert (said.code, said.out) == (2, "")
-    assert said.err.startswith("mue: `device` is cuda, and torch finds no CUDA device here")
-    assert list(tmp_path.iterdir()) == []
-    said = mue("bench", "--device", "tpu")
-    assert said.code == 2
-    assert list(tmp_path.iterdir()) == []

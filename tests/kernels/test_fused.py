@@ -10,13 +10,13 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 pytest.importorskip("triton", reason="the kernels need Triton")
 
-from mue.bench.count import Limits
-from mue.bench.profile import read, record
 from mue.kernels.fused import residual, rise
 from mue.nn.affine import Affine
 from mue.nn.blocks import Also, ResidualBlock, Rise, compute_
 from mue.nn.shared import Shared, share_
 from mue.nn.streams import Errands
+from timing.floor import Limits
+from timing.profiler import read, record
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 DTYPE = torch.bfloat16 if torch.cuda.is_available() else torch.float32

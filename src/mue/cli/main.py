@@ -25,8 +25,6 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from mue.bench import job as bench_job
-from mue.bench.profile import Cost
 from mue.commands import review, run
 from mue.config.presets import PRESETS, Schedule, preset
 from mue.config.schema import Config
@@ -372,48 +370,6 @@ def figure(
         _say("figure", path)
 
 
-def bench(
-    only: bench_job.Part | None = None,
-    quick: bool = False,
-    profile: bool = False,
-    out: Path = Path("runs/bench"),
-    seed: int = 0,
-    json: bool = False,
-    device: Device = "auto",
-) -> None:
-    """Measure speed: naive against ours in one run, beside the floor that counting implies.
-
-    Args:
-        only: one part: steps of training, or answers
-        quick: fewer and smaller, with less to rely on
-        profile: also show where the time of a step goes, and write a trace of it
-        out: folder for bench.json, the figures and the traces
-        seed: of weights and inputs
-        json: print what was measured alone, for machines
-        device: where to compute
-    """
-    with _bar({}, disable=json) as show:
-        found = bench_job.bench(
-            out,
-            only=only,
-            quick=quick,
-            profiled=profile,
-            device=device,
-            seed=seed,
-            watch=lambda name, n, total: show(name, n, total=total),
-        )
-    if json:
-        _print_json(found.content)
-        return
-    _print_bench(found.content)
-    for name, costs in found.profiles.items():
-        _print_costs(f"{name}: a step by operator", costs.operators)
-        if costs.kernels:
-            _print_costs(f"{name}: a step by kernel, as it runs", costs.kernels)
-    for path in found.files:
-        _say({".png": "figure", ".json": "written"}[path.suffix], path)
-
-
 def import_(
     collection: Annotated[
         Literal["lidc"], tyro.conf.Positional, tyro.conf.arg(metavar="lidc", help="LIDC-IDRI")
@@ -534,7 +490,6 @@ def main(arguments: list[str] | None = None) -> None:
                     "predict": predict,
                     "figure": figure,
                     "compare": compare,
-                    "bench": bench,
                     "calibrate": calibrate,
                     "export": export,
                 },
@@ -663,78 +618,6 @@ def _print_rivals(rivals: Sequence[Rival]) -> None:
             f"{rival.parameters:,}",
             f"{rival.per_second:,.0f}",
             str(rival.passes),
-        )
-    _print_whole(table)
-
-
-def _print_bench(content: dict[str, Any]) -> None:
-    limits = ", ".join(
-        f"{v['peak'] / 1e12:.3g} TFLOP/s in {kind}" for kind, v in content["limits"].items()
-    )
-    bandwidth = max(v["bandwidth"] for v in content["limits"].values())
-    table = Table(title=f"{content['name']}: naive against ours, in one run")
-    table.add_column("what", overflow="fold")
-    for column in ("naive", "ours", "ratio", "GB", "GFLOP", "floor", "share", "of U-Net"):
-        table.add_column(column, justify="right")
-    for row in (*content.get("training", ()), *content.get("answering", ())):
-        table.add_row(*_bench_cells(row))
-    if content.get("sides"):
-        table.add_section()
-        for row in content["sides"]:
-            table.add_row(*_bench_cells(row))
-    _print_whole(table)
-    _out.print(
-        "times    in ms ± half the distance of the quartiles; the counts and the floor are ours\n"
-        f"limits   {bandwidth / 1e9:.4g} GB/s, {limits}, as measured here\n"
-        f"torch    {content['torch']}, threads {content['threads']}, seed {content['seed']}",
-        highlight=False,
-        soft_wrap=True,
-    )
-    for what, powers in content.get("growth", {}).items():
-        said = ", ".join(f"{name} {power:.2f}" for name, power in powers.items())
-        _out.print(f"growth   with {what}, as a power: {said}", highlight=False)
-
-
-def _bench_cells(row: dict[str, Any]) -> list[str]:
-    def ms(name: str) -> str:
-        found = row.get(name)
-        return f"{found['ms']:.2f} ±{found['spread']:.0%}" if found else "–"
-
-    if "batch" in row:
-        what = f"train {row['preset']}, batch {row['batch']}, {row['precision']}"
-    else:
-        what = f"{row['preset']}, {row['k']} answers, {row['side']}²"
-    ratio, unet = row["ratio"], row.get("of_unet")
-    return [
-        what,
-        ms("naive"),
-        ms("ours"),
-        "–" if ratio is None else f"{ratio:.2f}",
-        f"{row['bytes'] / 1e9:.3f}",
-        f"{row['operations'] / 1e9:.2f}",
-        f"{row['floor_ms']:.3f}",
-        f"{row['share']:.0%}",
-        "–" if unet is None else f"{unet:.2f}",
-    ]
-
-
-def _print_costs(title: str, costs: Sequence[Cost], most: int = 20) -> None:
-    whole = sum(cost.seconds for cost in costs)
-    table = Table(title=f"{title}: {1e3 * whole:.2f} ms")
-    for column in ("operator", "inputs"):
-        table.add_column(column, overflow="fold", max_width=44)
-    for column in ("calls", "ms", "of all", "MB", "GFLOP", "share of limit"):
-        table.add_column(column, justify="right")
-    for cost in costs[:most]:
-        table.add_row(
-            cost.name,
-            cost.shapes,
-            f"{cost.calls:g}",
-            f"{1e3 * cost.seconds:.3f}",
-            f"{cost.seconds / whole:.1%}",
-            "–" if cost.bytes is None else f"{cost.bytes / 1e6:.1f}",
-            f"{cost.operations / 1e9:.2f}" if cost.operations else "–",
-            "–" if cost.share is None else f"{cost.share:.0%}",
         )
     _print_whole(table)
 

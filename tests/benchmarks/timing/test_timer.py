@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from mue.bench.measure import Patience, Timing, interleave, measure_limits
+from timing.timer import Patience, Timing, interleave, measure_limits
 
 CPU = torch.device("cpu")
 

@@ -2,9 +2,9 @@ import dataclasses
 
 import torch
 
-from mue.bench.setups import naive, ours, precision, unrolled, words
 from mue.config.presets import preset
 from mue.config.schema import ComputeConfig
+from timing.setups import naive, ours, precision, unrolled, words
 
 
 def test_ways_of_computing_differ_in_nothing_else():

@@ -1,19 +1,19 @@
 import pytest
 import torch
 
-from mue.bench.answering import (
+from mue.config.presets import preset
+from mue.models.build import build_network
+from mue.models.heads import Heads
+from mue.types import Hypotheses
+from timing.answering import (
     Asked,
     answering_config,
     measure_answers,
     measure_sides,
     plain_unet,
 )
-from mue.bench.count import Limits
-from mue.bench.measure import Patience
-from mue.config.presets import preset
-from mue.models.build import build_network
-from mue.models.heads import Heads
-from mue.types import Hypotheses
+from timing.floor import Limits
+from timing.timer import Patience
 
 CPU = torch.device("cpu")
 LIMITS = Limits(1e9, 1e10)

@@ -5,8 +5,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mue.bench.count import Limits
-from mue.bench.profile import operators, read, record, spoken
+from timing.floor import Limits
+from timing.profiler import operators, read, record, spoken
 
 LIMITS = Limits(bandwidth=1e9, peak=1e9)
 

@@ -9,14 +9,14 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from mue.bench.count import Limits, Work, count_answers
-from mue.bench.measure import Job, Patience, Timing, Watch, interleave
 from mue.config.presets import preset
 from mue.config.schema import Config
 from mue.inference.load import halves
 from mue.inference.predictor import Predictor
 from mue.models.build import build_modal, build_network
 from mue.models.modal import Modal
+from timing.floor import Limits, Work, count_answers
+from timing.timer import Job, Patience, Timing, Watch, interleave
 
 Net = TypeVar("Net", bound=nn.Module)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from mue.bench.count import Limits
+from timing.floor import Limits
 
 Job = Callable[[], object]
 Watch = Callable[[str, int, int], None]

@@ -5,7 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mue.bench.count import (
+from mue.config.presets import preset
+from timing.floor import (
     Limits,
     Operator,
     Work,
@@ -14,7 +15,6 @@ from mue.bench.count import (
     count_step,
     update,
 )
-from mue.config.presets import preset
 
 
 def named(work: Work, name: str) -> list[Operator]:

@@ -1,21 +1,38 @@
-"""The whole of `mue bench`: measure, count, draw, write."""
+"""How fast training and answering are, beside naive and beside the floor of counted work.
+
+    make bench
+    python benchmarks/speed.py [--only training] [--quick] [--profile] [--device cpu] [--out DIR]
+
+Times ours and naive in turn in one run, prints a table of ratios, and writes `bench.json`, figures
+and, with `--profile`, traces and `profile.json`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from json import dumps
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+import tyro
 from matplotlib.figure import Figure
+from rich.console import Console
+from rich.progress import Progress
 
 from mue.atomic import write_atomic
-from mue.bench import draw, profile
-from mue.bench.answering import (
+from mue.devices import Device, choose_device, device_name
+from mue.errors import MueError
+from mue.inference.load import halves
+from mue.plots import games as figures
+from mue.training.checkpoint import commit
+from mue.version import __version__
+from timing import plots, profiler, tables
+from timing.answering import (
     ANSWERS,
     AT,
     PRESETS,
@@ -25,10 +42,10 @@ from mue.bench.answering import (
     measure_answers,
     measure_sides,
 )
-from mue.bench.count import Limits
-from mue.bench.measure import Patience, Watch, measure_limits
-from mue.bench.setups import naive, ours, precision, unrolled, words
-from mue.bench.training import (
+from timing.floor import Limits
+from timing.setups import naive, ours, precision, unrolled, words
+from timing.timer import Patience, Watch, measure_limits
+from timing.training import (
     Course,
     Steps,
     course_config,
@@ -37,11 +54,6 @@ from mue.bench.training import (
     measure_training,
     stepper,
 )
-from mue.devices import Device, choose_device, device_name
-from mue.inference.load import halves
-from mue.plots import games as figures
-from mue.training.checkpoint import commit
-from mue.version import __version__
 
 Part = Literal["training", "answering"]
 BENCH, PROFILE = "bench.json", "profile.json"
@@ -100,7 +112,7 @@ class Bench:
     """
 
     content: dict[str, Any]
-    profiles: dict[str, profile.Profile]
+    profiles: dict[str, profiler.Profile]
     files: list[Path]
 
 
@@ -156,17 +168,17 @@ def bench(
             figures.save(figure, target / f"{name}.png")
             for name, figure in drawings(content).items()
         ]
-    write_atomic(target / BENCH, (json.dumps(content, indent=2) + "\n").encode())
-    profiles: dict[str, profile.Profile] = {}
+    write_atomic(target / BENCH, (dumps(content, indent=2) + "\n").encode())
+    profiles: dict[str, profiler.Profile] = {}
     if profiled:
         for course in what.courses:
             profiles[course.preset] = _profile(course, where, limits, what.steps, target, seed)
-            files += sorted(target.glob(f"{course.preset}-*{profile.TRACE}"))
+            files += sorted(target.glob(f"{course.preset}-*{profiler.TRACE}"))
         rows = {name: _rows(found) for name, found in profiles.items()}
         files.append(target / PROFILE)
         whole = content | {"profile": rows}
         kept = {k: v for k, v in whole.items() if k not in ("training", "answering", "sides")}
-        write_atomic(target / PROFILE, (json.dumps(kept, indent=2) + "\n").encode())
+        write_atomic(target / PROFILE, (dumps(kept, indent=2) + "\n").encode())
     return Bench(content, profiles, files)
 
 
@@ -199,8 +211,8 @@ def about(device: torch.device, limits: Mapping[torch.dtype, Limits], seed: int)
 
 def command(only: Part | None, quick: bool) -> str:
     """What to type for the same measurement."""
-    words = ["mue bench", *(["--only", only] if only else []), *(["--quick"] if quick else [])]
-    return " ".join(words)
+    options = [*(["--only", only] if only else []), *(["--quick"] if quick else [])]
+    return " ".join(["python benchmarks/speed.py", *options])
 
 
 def growth(
@@ -232,8 +244,8 @@ def drawings(content: Mapping[str, Any]) -> dict[str, Figure]:
     name = content["name"]
     title = f"answers to one {side}×{side} image, {name}"
     return {
-        "answers": draw.draw_answers(content["answering"], title),
-        "pixels": draw.draw_sides(content["sides"], f"{at} answers to one image, {name}"),
+        "answers": plots.draw_answers(content["answering"], title),
+        "pixels": plots.draw_sides(content["sides"], f"{at} answers to one image, {name}"),
     }
 
 
@@ -244,25 +256,80 @@ def _profile(
     steps: int,
     target: Path,
     seed: int,
-) -> profile.Profile:
+) -> profiler.Profile:
     """The costs of a step of ours: by operator one by one, by kernel as it runs."""
     config = course_config(course, device, seed)
     source = course_source(course, config, device)
     kind = precision(ours(config))
-    trace = target / f"{course.preset}-step-{profile.TRACE}"
-    profile.record(stepper(ours(config), source, device), device, trace, steps)
-    found = profile.read(trace, limits[kind], steps, kind.itemsize)
+    trace = target / f"{course.preset}-step-{profiler.TRACE}"
+    profiler.record(stepper(ours(config), source, device), device, trace, steps)
+    found = profiler.read(trace, limits[kind], steps, kind.itemsize)
     if device.type != "cuda":
         return found
-    apart = target / f"{course.preset}-operators-{profile.TRACE}"
-    profile.record(stepper(unrolled(config), source, device), device, apart, steps)
-    by_operator = profile.read(apart, limits[kind], steps, kind.itemsize)
-    return profile.Profile(by_operator.operators, found.kernels)
+    apart = target / f"{course.preset}-operators-{profiler.TRACE}"
+    profiler.record(stepper(unrolled(config), source, device), device, apart, steps)
+    by_operator = profiler.read(apart, limits[kind], steps, kind.itemsize)
+    return profiler.Profile(by_operator.operators, found.kernels)
 
 
-def _rows(found: profile.Profile, most: int = 40) -> dict[str, Any]:
+def _rows(found: profiler.Profile, most: int = 40) -> dict[str, Any]:
     return {
         "ms": 1e3 * sum(cost.seconds for cost in found.operators),
         "operators": [cost.summary() for cost in found.operators[:most]],
         "kernels": [cost.summary() for cost in found.kernels[:most]],
     }
+
+
+def speed(
+    only: Part | None = None,
+    quick: bool = False,
+    profile: bool = False,
+    out: Path = Path("runs/bench"),
+    seed: int = 0,
+    json: bool = False,
+    device: Device = "auto",
+) -> None:
+    """Measure speed: naive against ours in one run, beside the floor that counting implies.
+
+    Args:
+        only: one part: steps of training, or answers
+        quick: fewer and smaller, with less to rely on
+        profile: also show where the time of a step goes, and write a trace of it
+        out: folder for bench.json, the figures and the traces
+        seed: of weights and inputs
+        json: print what was measured alone, for machines
+        device: where to compute
+    """
+    choose_device(device)  # before the progress bar appears
+    with Progress(console=Console(stderr=True), disable=json) as bar:
+        tasks: dict[str, Any] = {}
+
+        def show(name: str, done: int, total: int) -> None:
+            task = tasks[name] if name in tasks else tasks.setdefault(name, bar.add_task(name))
+            bar.update(task, completed=done, total=total)
+
+        found = bench(
+            out, only=only, quick=quick, profiled=profile, device=device, seed=seed, watch=show
+        )
+    if json:
+        print(dumps(found.content, indent=2))
+        return
+    tables.print_times(found.content)
+    for name, costs in found.profiles.items():
+        tables.print_costs(f"{name}: a step by operator", costs.operators)
+        if costs.kernels:
+            tables.print_costs(f"{name}: a step by kernel, as it runs", costs.kernels)
+    print(*(f"written  {path}" for path in found.files), sep="\n")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line. Bad input is one sentence on stderr and exit code 2."""
+    try:
+        tyro.cli(speed, args=arguments, prog="speed.py")
+    except (MueError, OSError) as error:
+        print(f"speed.py: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -8,16 +8,16 @@ from typing import Any
 
 import torch
 
-from mue.bench.count import Limits, Work, count_step
-from mue.bench.lesions import noise
-from mue.bench.measure import Job, Patience, Timing, Watch, interleave
-from mue.bench.plain import write_out_
-from mue.bench.setups import naive, ours, precision
 from mue.config.presets import preset
 from mue.config.schema import Config
 from mue.data.build import build_source
 from mue.data.source import Source
 from mue.training.loop import Training, fit
+from timing.floor import Limits, Work, count_step
+from timing.noise import noise
+from timing.setups import naive, ours, precision
+from timing.timer import Job, Patience, Timing, Watch, interleave
+from timing.written_out import write_out_
 
 ENDLESS = 1_000_000
 """Steps that no measurement comes to the end of."""

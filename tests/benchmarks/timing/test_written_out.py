@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from mue import objective as ours
-from mue.bench import plain
-from mue.bench.setups import naive
 from mue.config.presets import preset
 from mue.data.build import build_source
 from mue.objective import Weights
 from mue.training.loop import Training, fit, measure
 from mue.types import ExactTrace
+from timing import written_out as plain
+from timing.setups import naive
 
 CPU = torch.device("cpu")
 WEIGHTS = Weights(0.7, 0.3, 0.25, 2.0, balance=False, energy=1.5)

@@ -1,8 +1,8 @@
 import torch
 
-from mue.bench.lesions import noise
 from mue.config.presets import preset
 from mue.data.source import Source
+from timing.noise import noise
 
 
 def test_noise_is_a_source_of_slices():

@@ -1,12 +1,16 @@
 import json
+from collections.abc import Callable
+from typing import NamedTuple
 
 import pytest
+import torch
 from PIL import Image
 
-from mue.bench import job
-from mue.bench.job import Plan, bench, growth
-from mue.bench.measure import Patience
-from mue.bench.training import Course
+import speed
+from speed import Plan, bench, growth
+from timing.profiler import Cost, Profile
+from timing.timer import Patience
+from timing.training import Course
 
 TINY = Plan(
     courses=[Course("toy-vq", 2)],
@@ -82,13 +86,82 @@ def test_growth_is_the_power_of_the_cost():
 
 
 def test_the_same_command_can_be_typed_again():
-    assert job.command(None, False) == "mue bench"
-    assert job.command("training", True) == "mue bench --only training --quick"
+    assert speed.command(None, False) == "python benchmarks/speed.py"
+    assert speed.command("training", True) == "python benchmarks/speed.py --only training --quick"
 
 
 def test_a_folder_that_cannot_be_is_refused_before_anything_is_measured(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("mine")
-    monkeypatch.setattr(job, "measure_limits", lambda *_, **__: pytest.fail("it measured"))
+    monkeypatch.setattr(speed, "measure_limits", lambda *_, **__: pytest.fail("it measured"))
     with pytest.raises(NotADirectoryError):
         bench(tmp_path / "file" / "out", device="cpu", what=TINY)
     assert (tmp_path / "file").read_text() == "mine"
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def say(capsys, monkeypatch, tmp_path) -> Callable[..., Said]:
+    """Run the script in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: object) -> Said:
+        code = 0
+        try:
+            speed.main([str(a) for a in arguments])
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        return Said(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def tiny(monkeypatch) -> None:
+    cost = Cost("convolution", "2x8x16x16 8x8x3x3", 4.0, 1e-3, 1_000_000, 0, 0.25)
+    monkeypatch.setattr(speed, "plan", lambda *_, **__: TINY)
+    monkeypatch.setattr(speed, "_profile", lambda *_: Profile([cost], [cost]))
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_measurement_for_people_is_a_table_of_ratios_with_a_profile_on_demand(say, tmp_path):
+    said = say("--quick", "--profile", "--device", "cpu", "--out", "new")
+    assert said.code == 0
+    for words in ("naive", "ours", "ratio", "GFLOP", "floor", "share", "train toy-vq, batch 2"):
+        assert words in said.out
+    for words in ("toy, 2 answers, 16²", "as measured here", "share of limit", "convolution"):
+        assert words in said.out
+    assert "toy-vq: a step by kernel, as it runs: 1.00 ms" in said.out
+    for name in ("bench.json", "profile.json"):
+        assert f"written  new/{name}\n" in said.out
+        assert (tmp_path / "new" / name).is_file()
+    for name in ("answers.png", "pixels.png"):
+        assert f"written  new/{name}\n" in said.out
+    assert "100%" in said.err
+
+
+@pytest.mark.usefixtures("tiny")
+def test_a_measurement_in_json_is_json_alone(say, tmp_path):
+    said = say("--only", "training", "--seed", 4, "--json", "--device", "cpu")
+    assert (said.code, said.err) == (0, "")
+    content = json.loads(said.out)
+    assert (content["seed"], content["command"]) == (
+        4,
+        "python benchmarks/speed.py --only training",
+    )
+    assert json.loads((tmp_path / "runs" / "bench" / "bench.json").read_text()) == content
+
+
+def test_a_device_that_is_not_there_is_one_sentence(say, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    said = say("--device", "cuda")
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith("speed.py: `device` is cuda, and torch finds no CUDA device here")
+    assert list(tmp_path.iterdir()) == []
+    said = say("--device", "tpu")
+    assert said.code == 2
+    assert list(tmp_path.iterdir()) == []

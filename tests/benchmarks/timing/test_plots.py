@@ -1,6 +1,6 @@
 import numpy as np
 
-from mue.bench.draw import draw_curves
+from timing.plots import draw_curves
 
 TERMS = ("reconstruction", "prior")
 

@@ -3,10 +3,10 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from mue.bench.count import Limits
-from mue.bench.measure import Patience
-from mue.bench.training import Course, course_config, course_source, courses, measure_training
 from mue.data.prepared.dataset import Slices
+from timing.floor import Limits
+from timing.timer import Patience
+from timing.training import Course, course_config, course_source, courses, measure_training
 
 CPU = torch.device("cpu")
 LIMITS = {torch.float32: Limits(1e9, 1e10)}

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity
 
-from mue.bench.count import Limits, Operator, convolution, convolution_backward, product
-from mue.bench.measure import Job, synchronize
+from timing.floor import Limits, Operator, convolution, convolution_backward, product
+from timing.timer import Job, synchronize
 
 TRACE = "trace.json"
 _WIDTH = {"float": 4, "double": 8, "c10::BFloat16": 2, "c10::Half": 2, "long int": 8, "int": 4}

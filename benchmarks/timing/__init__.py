@@ -1,0 +1,1 @@
+"""Times of training and answering, and the work they cannot do without."""

@@ -1,1 +1,0 @@
-"""How fast, beside how fast it could be: `mue bench`."""
