@@ -44,7 +44,7 @@ results-lidc: .venv/installed
 # Here RUNS holds baselines that are not bundled, and comparisons; without DATA it is the game alone.
 results-compare: RUNS = runs
 results-compare: .venv/installed
-	$(BIN)/python benchmarks/rivals.py $(wildcard $(DATA)) --runs $(RUNS)
+	$(BIN)/python benchmarks/baselines.py $(wildcard $(DATA)) --runs $(RUNS)
 
 # BENCH are folders that `make bench` wrote, one for each device.
 BENCH ?= runs/bench

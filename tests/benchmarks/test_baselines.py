@@ -17,7 +17,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 @pytest.fixture
 def page(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module("rivals")
+    return importlib.import_module("baselines")
 
 
 def found(page: ModuleType, name: str, rows: list[tuple], **content):
