@@ -25,12 +25,12 @@ class Oracle(Predictor):
         self.answer = answer
 
     def propose(
-        self, image: Any, k: int | None = None, *, least: float = 0.0, generator: Any = None
+        self, image: Any, k: int | None = None, *, min_prob: float = 0.0, generator: Any = None
     ) -> Hypotheses:
         del generator
         h = self.answer(image)
         assert h.prob.shape[1] == k
-        assert least < 0.001
+        assert min_prob < 0.001
         return h
 
 
@@ -166,7 +166,7 @@ def test_no_inputs_are_refused(predictor, inputs):
 def test_the_mode_probabilities_of_a_baseline_are_shares_of_its_answers(rivals, name):
     predictor = load(rivals[name], device="cpu")
     found = evaluate(predictor, inputs=6, seed=2, k=20)
-    k = 20 if predictor.sampler else 3
+    k = 20 if predictor.is_sampler else 3
     assert (found.k, found.codes) == (k, 0)
     counts = found.predicted * k
     torch.testing.assert_close(counts, counts.round(), atol=1e-4, rtol=0)

@@ -42,9 +42,9 @@ class Oracle(Predictor):
         self.answer = answer
 
     def propose(
-        self, image: Any, k: int | None = None, *, least: float = 0.0, generator: Any = None
+        self, image: Any, k: int | None = None, *, min_prob: float = 0.0, generator: Any = None
     ) -> Hypotheses:
-        del k, least, generator
+        del k, min_prob, generator
         return self.answer(image)
 
 

@@ -70,7 +70,7 @@ def test_answers_too_improbable_to_matter_are_left_to_the_rest(trained):
     predictor.network.prior.weight *= 30
     torch.manual_seed(0)
     x = torch.rand(4, 1, 8, 8) * torch.tensor([0.0, 1.0, 4.0, 16.0]).view(4, 1, 1, 1)
-    whole, some = predictor.propose(x, k=6), predictor.propose(x, k=6, least=0.05)
+    whole, some = predictor.propose(x, k=6), predictor.propose(x, k=6, min_prob=0.05)
     counts = (whole.prob >= 0.05).sum(dim=1)
     assert 1 <= counts.min() < counts.max() < 6  # inputs differ, and nobody keeps all
     assert some.prob.shape[1] == counts.max()
@@ -348,8 +348,8 @@ def test_a_process_without_a_device_of_its_own_is_told_so(monkeypatch):
 )
 def test_a_baseline_says_how_many_answers_it_has(rivals, name, most, kind):
     predictor, x = load(rivals[name], device="cpu"), torch.rand(1, 1, 8, 8)
-    assert (predictor.codes, predictor.most) == (0, most)
-    assert predictor.sampler == (kind == "samples")
+    assert (predictor.codes, predictor.max_answers) == (0, most)
+    assert predictor.is_sampler == (kind == "samples")
     for k in (0, most + 1):
         words = rf"`k` must be in 1..{most} \(the {kind} of this model\), got {k}$"
         with pytest.raises(ValueError, match=words):
@@ -360,14 +360,14 @@ def test_a_baseline_says_how_many_answers_it_has(rivals, name, most, kind):
 @pytest.mark.parametrize("name", ["probunet", "dropout", "unet", "ensemble", "mheads"])
 def test_the_answers_of_a_baseline_are_equally_probable_and_have_no_code(rivals, name):
     predictor, x = load(rivals[name], device="cpu"), torch.rand(2, 1, 8, 8)
-    k = min(3, predictor.most)
-    h = predictor.propose(x, k, least=0.9)  # nothing is less probable than its like
+    k = min(3, predictor.max_answers)
+    h = predictor.propose(x, k, min_prob=0.9)  # nothing is less probable than its like
     assert torch.equal(h.prob, torch.full((2, k), 1 / k))
     assert torch.equal(h.code, torch.full((2, k), -1))
     torch.testing.assert_close(h.rest, torch.zeros(2), atol=1e-6, rtol=0)
     assert torch.equal(predictor.propose(x, k).y, h.y)  # without a generator, seed 0
     seeded = predictor.propose(x, k, generator=torch.Generator().manual_seed(1))
-    assert torch.equal(seeded.y, h.y) != predictor.sampler
+    assert torch.equal(seeded.y, h.y) != predictor.is_sampler
     before = {key: value.clone() for key, value in predictor.network.state_dict().items()}
     predictor.propose(x, k)
     after = predictor.network.state_dict()

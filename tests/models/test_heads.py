@@ -44,7 +44,7 @@ def xy():
 
 def test_a_deterministic_network_has_one_answer(xy):
     network = heads()
-    assert (network.most, network.passes(1)) == (1, 1)
+    assert (network.max_answers, network.forward_passes(1)) == (1, 1)
     found = network.propose(xy[0], 1)
     assert torch.equal(found.prob, torch.ones(3, 1))
     assert torch.equal(found.logits, network.propose(xy[0], 1).logits)
@@ -53,7 +53,7 @@ def test_a_deterministic_network_has_one_answer(xy):
 @pytest.mark.parametrize("latent", [{"members": 3}, {"heads": 3}])
 def test_the_answers_of_members_and_heads_differ_and_are_equally_probable(xy, latent):
     network = heads(**latent)
-    assert (network.most, network.passes(3)) == (3, latent.get("members", 1))
+    assert (network.max_answers, network.forward_passes(3)) == (3, latent.get("members", 1))
     found = network.propose(xy[0], 3)
     assert torch.equal(found.prob, torch.full((3, 3), 1 / 3))
     assert torch.equal(found.code, torch.full((3, 3), -1))
@@ -75,7 +75,7 @@ def test_an_ensemble_is_its_members_each_alone(xy):
 
 def test_draws_of_dropout_differ_and_follow_their_seed(xy):
     network = heads(dropout=0.5)
-    assert (network.most, network.passes(7)) == (None, 7)
+    assert (network.max_answers, network.forward_passes(7)) == (None, 7)
     one, again, other = (
         network.propose(xy[0], 4, generator=torch.Generator().manual_seed(seed)).logits
         for seed in (0, 0, 1)

@@ -70,7 +70,7 @@ def test_the_u_net_and_the_prior_look_once_whatever_the_number_of_samples(networ
         stage.register_forward_hook(lambda _m, x, _y: seen.append(("stage", len(x[0]))))
     network.sample(torch.randn(2, 1, 8, 8), 7)
     assert sorted(seen) == [("encoder", 2), ("prior", 2), ("stage", 2), ("stage", 2)]
-    assert network.passes(1000) == 1
+    assert network.forward_passes(1000) == 1
 
 
 def test_a_sample_is_the_decoding_of_its_latent_and_carries_its_density(network):
@@ -112,4 +112,4 @@ def test_a_proposal_has_k_answers_of_probability_one_in_k_and_no_code(network):
     assert torch.equal(found.logits, network.sample(x, 5, torch.Generator().manual_seed(3)).logits)
     assert torch.equal(found.prob, torch.full((2, 5), 1 / 5))
     assert torch.equal(found.code, torch.full((2, 5), -1))
-    assert network.most is None
+    assert network.max_answers is None

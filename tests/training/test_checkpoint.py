@@ -341,7 +341,7 @@ def test_a_model_of_each_method_comes_back_from_its_folder(tiny, tmp_path, name)
     save_state(tmp_path, training)
     loaded = load_network(tmp_path, CPU)
     assert type(loaded) is type(training.network)
-    x, k = torch.rand(2, 1, 8, 8), loaded.most or 3
+    x, k = torch.rand(2, 1, 8, 8), loaded.max_answers or 3
     for p, value in zip(training.network.parameters(), training.export().values(), strict=True):
         p.data.copy_(value)
     found, expected = (

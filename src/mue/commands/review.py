@@ -178,12 +178,12 @@ def figure(
         name = Path(model).name
         place = target if len(models) == 1 else target / name
         case = source.case(torch.tensor(_ambiguous(first, _EXAMPLES)))
-        top = predictor.propose(case.x, min(8, predictor.most)).cpu()
+        top = predictor.propose(case.x, min(8, predictor.max_answers)).cpu()
         coded = predictor.propose(case.x, predictor.codes).cpu() if predictor.codes else None
         case = case.cpu()
         title = f"{name}: the {split} slices of highest entropy"
         if not predictor.codes:
-            kind = "samples" if predictor.sampler else "answers"
+            kind = "samples" if predictor.is_sampler else "answers"
             title = (
                 f"{name}: {top.prob.shape[1]} {kind}, not ranked, of {len(case.id)} {split} slices"
             )

@@ -450,11 +450,11 @@ def figure(
     """
     folder, predictor = find(model), load(model, device=device)
     target = Path(out) if out else home(model) / "figures"
-    many = predictor.sampler and one_look(predictor)
+    many = predictor.is_sampler and one_look(predictor)
     evaluation = evaluation or evaluate(predictor, k=100 if many else 16)
     name = Path(model).name
     title = f"{name}: {len(evaluation.group)} test inputs, seed {evaluation.seed}"
-    if predictor.sampler:
+    if predictor.is_sampler:
         title += f", {evaluation.k} samples each"
     drawn = [figures.save(figures.draw_probabilities(evaluation, title), target / "modes.png")]
     if isinstance(predictor.network, ProbUNet):
@@ -474,15 +474,15 @@ def _draw_examples(predictor: Predictor, name: str, target: Path) -> list[Path]:
     groups = sorted(set(case.group))
     first = [case.group.index(g) for g in groups]
     if predictor.config.model.backbone == "mlp" and predictor.codes:
-        h = predictor.propose(case.x[first], predictor.most)
+        h = predictor.propose(case.x[first], predictor.max_answers)
         merged = h.merge(torch.cdist, below=0.5).cpu()
         drawing = figures.draw_points(case.x[first].cpu(), merged, case.ys[first].cpu(), name)
         return [figures.save(drawing, target / "answers.png")]
     more = [i for i in range(64) if i not in first][: _EXAMPLES - len(first)]
     drawn: list[Path] = []
-    kind = "samples" if predictor.sampler else "top" if predictor.codes else "answers"
+    kind = "samples" if predictor.is_sampler else "top" if predictor.codes else "answers"
     for top, rows in ((4, first), (6, [*first, *more])):
-        k = min(top, predictor.most)
+        k = min(top, predictor.max_answers)
         h = predictor.propose(case.x[rows], k).cpu()
         about = f"{name}: top {k}" if predictor.codes else f"{name}: {k} {kind}, not ranked"
         names = [case.group[i] for i in rows]
@@ -531,7 +531,7 @@ def compare(
     rivals = judge_rivals(models, split=split, inputs=inputs, seed=seed, watch=watch, **options)
     curves: dict[str, list[Point]] = {}
     predictors = load_rivals(models, **options) if data is None else {}
-    if any(p.sampler and one_look(p) for p in predictors.values()):
+    if any(p.is_sampler and one_look(p) for p in predictors.values()):
         for name, predictor in predictors.items():
             if one_look(predictor):
                 tell = functools.partial(watch, f"{name}, curve") if watch else None

@@ -64,7 +64,7 @@ def calibrate(
     found: list[_Part] = []
     for at in torch.arange(len(source)).split(_BATCH):
         case = source.case(at)
-        h = predictor.propose(case.x, min(MOST, n), least=NEGLIGIBLE)
+        h = predictor.propose(case.x, min(MOST, n), min_prob=NEGLIGIBLE)
         d = distances(h.y > 0.5, case.ys > 0.5)
         found.append(
             _Part(

@@ -131,14 +131,14 @@ def compare(
                 metrics = _on_game(predictor, inputs, seed, count, tell)
             else:
                 metrics = _on_slices(predictor, data, split, seed, count, tell)
-            answers = count or min(16, predictor.most)
+            answers = count or min(16, predictor.max_answers)
             rivals.append(
                 Rival(
                     model=model,
                     method=predictor.config.method,
                     samples=count,
                     answers=answers,
-                    passes=predictor.network.passes(answers),
+                    passes=predictor.network.forward_passes(answers),
                     parameters=sum(p.numel() for p in predictor.network.parameters()),
                     per_second=_speed(predictor, answers, data, split),
                     metrics=metrics,
@@ -191,14 +191,14 @@ def load_rivals(
 
 
 def _counts(predictor: Predictor, samples: Sequence[int]) -> Sequence[int | None]:
-    if not predictor.sampler:
+    if not predictor.is_sampler:
         return (None,)
     return samples if one_look(predictor) else (min(samples),)
 
 
 def one_look(predictor: Predictor) -> bool:
     """Whether one look at an input will do for all of its answers."""
-    return predictor.network.passes(2) == 1
+    return predictor.network.forward_passes(2) == 1
 
 
 def _on_game(
@@ -298,8 +298,8 @@ def sample_curve(
     """
     if inputs < 1:
         raise MueError(f"`inputs` must be at least 1, got {inputs}")
-    if not predictor.sampler:
-        counts = (min(16, predictor.most),)
+    if not predictor.is_sampler:
+        counts = (min(16, predictor.max_answers),)
     source = build_source(predictor.config.data, "test", seed=seed, device=predictor.device)
     generator = torch.Generator().manual_seed(seed)
     tv: dict[int, list[Tensor]] = {n: [] for n in sorted(set(counts))}
@@ -309,7 +309,7 @@ def sample_curve(
         mode = F.one_hot(nearest_mode(h.y, case.ys), case.q.shape[1])
         for n, found in tv.items():
             weight = (
-                h.prob[:, :n] if not predictor.sampler else torch.full_like(h.prob[:, :n], 1 / n)
+                h.prob[:, :n] if not predictor.is_sampler else torch.full_like(h.prob[:, :n], 1 / n)
             )
             p = (mode[:, :n] * weight[:, :, None]).sum(dim=1)
             found.append(mode_tv(p, case.q).cpu())

@@ -104,7 +104,7 @@ def evaluate(
     """
     if inputs < 1:
         raise MueError(f"`inputs` must be at least 1, got {inputs}")
-    k = min(k, predictor.most)
+    k = min(k, predictor.max_answers)
     batch = max(1, min(50, 8192 // max(1, k))) if batch is None else batch
     source = build_source(predictor.config.data, "test", seed=seed, device=predictor.device)
     predicted: list[Tensor] = []
@@ -116,7 +116,7 @@ def evaluate(
     for first in range(0, inputs, batch):
         index = torch.arange(first, min(first + batch, inputs), device=predictor.device)
         case = source.case(index)
-        h = predictor.propose(case.x, k, least=NEGLIGIBLE, generator=generator)
+        h = predictor.propose(case.x, k, min_prob=NEGLIGIBLE, generator=generator)
         predicted.append(mode_probabilities(h.y, h.prob, case.ys).cpu())
         true.append(case.q.cpu())
         rest.append(h.rest.cpu())

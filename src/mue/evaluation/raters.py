@@ -169,7 +169,7 @@ def agreement(
         )
     prepared = open_prepared(data)
     source = Slices(prepared, split, device=predictor.device)
-    k = samples if predictor.sampler else min(MOST, predictor.most)
+    k = samples if predictor.is_sampler else min(MOST, predictor.max_answers)
     parts = list(_judge(predictor, source, k, seed, batch, watch))
     k = max(part.p.shape[1] for part in parts)
     more = [k - part.p.shape[1] for part in parts]  # batches differ in how many they decoded
@@ -179,11 +179,11 @@ def agreement(
     ss = torch.cat([F.pad(x.ss, (0, m, 0, m), value=1) for x, m in zip(parts, more, strict=True)])
     sy = sy.masked_fill((p == 0)[:, :, None], 1)  # what was not kept covers nobody
     yy = torch.cat([part.yy for part in parts])
-    top = k if predictor.sampler else min(TOP, k)
+    top = k if predictor.is_sampler else min(TOP, k)
     kept = p[:, :top] / p[:, :top].sum(dim=1, keepdim=True)
-    pick = {n: _pick(p, n, seed, fresh=predictor.sampler) for n in DRAWS}
+    pick = {n: _pick(p, n, seed, fresh=predictor.is_sampler) for n in DRAWS}
     pick = {n: i for n, i in pick.items() if i is not None}
-    if predictor.sampler:
+    if predictor.is_sampler:
         ged = torch.cat([part.first[k] for part in parts])
         ged_n = {n: torch.cat([part.first[n] for part in parts]) for n in pick}
     else:
@@ -208,7 +208,7 @@ def agreement(
         entropy=torch.cat([part.entropy for part in parts]),
         codes=int((used[:-1] > IN_USE).sum()),
         answers=k,
-        passes=predictor.network.passes(k),
+        passes=predictor.network.forward_passes(k),
         split=split,
         data=prepared.digest,
     )
@@ -254,15 +254,15 @@ def _judge(
     for first in range(0, len(source), batch):
         last = min(first + batch, len(source))
         case = source.case(torch.arange(first, last))
-        h = predictor.propose(case.x, most, least=NEGLIGIBLE, generator=generator)
+        h = predictor.propose(case.x, most, min_prob=NEGLIGIBLE, generator=generator)
         s, ys = h.y > 0.5, case.ys > 0.5
         d, k, q = distances(s, ys), s.shape[1], case.q.cpu()
         sy, ss, yy = d.sy.cpu(), d.ss.cpu(), d.yy.cpu()
-        counts = [n for n in {*DRAWS, k} if n <= k] if predictor.sampler else []
+        counts = [n for n in {*DRAWS, k} if n <= k] if predictor.is_sampler else []
         equal = {n: torch.full((len(q), n), 1 / n) for n in counts}
         yield _Part(
             sy=sy.clone(),
-            ss=ss[:, :0, :0].clone() if predictor.sampler else ss,
+            ss=ss[:, :0, :0].clone() if predictor.is_sampler else ss,
             first={
                 n: energy_distance(sy[:, :n], ss[:, :n, :n], yy, p, q) for n, p in equal.items()
             },

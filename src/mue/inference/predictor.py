@@ -72,17 +72,17 @@ class Predictor:
     @property
     def codes(self) -> int:
         """How many codes it ranks; 0 for a model without codes."""
-        return self.network.most if isinstance(self.network, Modal) else 0
+        return self.network.max_answers if isinstance(self.network, Modal) else 0
 
     @property
-    def most(self) -> int:
+    def max_answers(self) -> int:
         """How many answers may be asked for."""
-        return MOST_SAMPLES if self.network.most is None else self.network.most
+        return MOST_SAMPLES if self.network.max_answers is None else self.network.max_answers
 
     @property
-    def sampler(self) -> bool:
+    def is_sampler(self) -> bool:
         """Whether each call draws anew: a baseline whose answers are samples."""
-        return self.network.most is None
+        return self.network.max_answers is None
 
     @torch.inference_mode()
     def propose(
@@ -90,12 +90,12 @@ class Predictor:
         image: Shaped[Tensor | np.ndarray, "..."],
         k: int | None = None,
         *,
-        least: float = 0.0,
+        min_prob: float = 0.0,
         generator: torch.Generator | None = None,
     ) -> Hypotheses:
         """The k most probable answers to each input, from one look at it: 8, or all there are.
 
-        Answers less probable than `least` are not kept: their probability is 0 and its mass in
+        Answers less probable than `min_prob` are not kept: their probability is 0 and its mass in
         `rest`. Where this is so for every input of the batch, they are not decoded either.
 
         A baseline that samples draws k answers by the generator (without one, by seed 0), each of
@@ -114,11 +114,11 @@ class Predictor:
             if self._rounded:
                 x = x.to(self._narrow)
             with self._precision():
-                found = self.network.propose(x, k, least=least, generator=generator)
+                found = self.network.propose(x, k, min_prob=min_prob, generator=generator)
             return self._pixels(found.logits.float()), found.prob.float(), found.code
 
         few = x.numel() // x.shape[1] * k * self.config.model.c_out <= _SMALL
-        if self._recorder is not None and x.is_cuda and least <= 0 and few:
+        if self._recorder is not None and x.is_cuda and min_prob <= 0 and few:
             return Hypotheses(*self._recorder((x.shape, k), answer, x))
         return Hypotheses(*answer(x))
 
@@ -160,10 +160,12 @@ class Predictor:
 
     def _count(self, k: int | None) -> int:
         """How many answers are asked for, or a clear word on why there are not so many."""
-        k = min(8, self.most) if k is None else k
-        if not 1 <= k <= self.most:
-            kind = "codes" if self.codes else "samples" if self.sampler else "answers"
-            raise MueError(f"`k` must be in 1..{self.most} (the {kind} of this model), got {k}")
+        k = min(8, self.max_answers) if k is None else k
+        if not 1 <= k <= self.max_answers:
+            kind = "codes" if self.codes else "samples" if self.is_sampler else "answers"
+            raise MueError(
+                f"`k` must be in 1..{self.max_answers} (the {kind} of this model), got {k}"
+            )
         return k
 
     def _pixels(self, logits: Float[Tensor, "b k *y"]) -> Float[Tensor, "b k *y"]:

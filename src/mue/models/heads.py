@@ -38,9 +38,9 @@ class Heads(nn.Module):
         super().__init__()
         self.members = nn.ModuleList(members)
         self.dropout = dropout
-        self.most = None if dropout else sum(m.heads for m in members)
+        self.max_answers = None if dropout else sum(m.heads for m in members)
 
-    def passes(self, k: int) -> int:
+    def forward_passes(self, k: int) -> int:
         """One look for each member, or for each draw."""
         return k if self.dropout else len(self.members)
 
@@ -53,11 +53,11 @@ class Heads(nn.Module):
         x: Float[Tensor, "b *x"],
         k: int,
         *,
-        least: float = 0.0,
+        min_prob: float = 0.0,
         generator: torch.Generator | None = None,
     ) -> Proposal:
         """The first k answers, equally probable; with dropout, k draws."""
-        del least
+        del min_prob
         if not self.dropout:
             return equally_probable(self(x)[:, :k])
         seed = torch.initial_seed() if generator is None else generator.initial_seed()

@@ -42,11 +42,11 @@ class Modal(nn.Module):
         self.decoder = decoder
 
     @property
-    def most(self) -> int:
+    def max_answers(self) -> int:
         """One answer for each code."""
         return len(self.codebook.codes)
 
-    def passes(self, k: int) -> int:
+    def forward_passes(self, k: int) -> int:
         """One look at the input, however many answers."""
         del k
         return 1
@@ -74,17 +74,17 @@ class Modal(nn.Module):
         x: Float[Tensor, "b *x"],
         k: int,
         *,
-        least: float = 0.0,
+        min_prob: float = 0.0,
         generator: torch.Generator | None = None,
     ) -> Proposal:
-        """The answers of the k most probable codes; those below `least` everywhere stay undecoded.
+        """The answers of the k most probable codes; those below `min_prob` are not decoded.
 
         Nothing is random here.
         """
         del generator
         view = self(x)
         prob, code = self.top(view, k)
-        if least > 0:  # it waits for the device
-            kept = max(1, int((prob >= least).sum(dim=1).amax()))
-            prob, code = prob.where(prob >= least, 0)[:, :kept], code[:, :kept]
+        if min_prob > 0:  # it waits for the device
+            kept = max(1, int((prob >= min_prob).sum(dim=1).amax()))
+            prob, code = prob.where(prob >= min_prob, 0)[:, :kept], code[:, :kept]
         return Proposal(self.decode(view, self.codebook.codes[code]), prob, code)

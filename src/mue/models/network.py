@@ -36,7 +36,7 @@ def equally_probable(logits: Float[Tensor, "b k *y"]) -> Proposal:
 class Network(Protocol):
     """θ of any method."""
 
-    most: int | None
+    max_answers: int | None
     """How many different answers there are to an input; None where each call draws anew."""
 
     def propose(
@@ -44,12 +44,12 @@ class Network(Protocol):
         x: Float[Tensor, "b *x"],
         k: int,
         *,
-        least: float = 0.0,
+        min_prob: float = 0.0,
         generator: torch.Generator | None = None,
     ) -> Proposal:
         """The k most probable answers, or k samples, by the generator's random numbers."""
         ...
 
-    def passes(self, k: int) -> int:
+    def forward_passes(self, k: int) -> int:
         """How often the network looks at an input for k answers."""
         ...

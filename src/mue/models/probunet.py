@@ -79,7 +79,7 @@ class ProbUNet(nn.Module):
     The U-Net runs once for all samples of an input; a sample costs the 1x1 convolutions after it.
     """
 
-    most: int | None = None
+    max_answers: int | None = None
 
     def __init__(self, encoder: Encoder, prior: GaussianNet, decoder: Decoder) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class ProbUNet(nn.Module):
         self.prior = prior
         self.decoder = decoder
 
-    def passes(self, k: int) -> int:
+    def forward_passes(self, k: int) -> int:
         """One look at the input, however many samples."""
         del k
         return 1
@@ -113,9 +113,9 @@ class ProbUNet(nn.Module):
         x: Float[Tensor, "b *x"],
         k: int,
         *,
-        least: float = 0.0,
+        min_prob: float = 0.0,
         generator: torch.Generator | None = None,
     ) -> Proposal:
         """Draw k samples, each of probability 1/k."""
-        del least
+        del min_prob
         return equally_probable(self.sample(x, k, generator).logits)
