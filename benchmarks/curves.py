@@ -26,7 +26,8 @@ from mue.data.build import build_source
 from mue.devices import choose_device, device_name
 from mue.plots import games as figures
 from mue.training.checkpoint import commit
-from mue.training.loop import Training, fit, measure
+from mue.training.log import measure
+from mue.training.loop import Training, fit
 from timing.plots import draw_curves
 from timing.setups import naive, ours
 

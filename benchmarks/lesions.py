@@ -28,7 +28,7 @@ from mue.metrics.calibration import reliability
 from mue.plots import games as figures
 from mue.plots import slices as pictures
 from mue.training.checkpoint import LOG, commit, load_config, origin, weights_digest
-from mue.training.loop import Record
+from mue.training.log import LogRecord, read_log
 from results import ROOT, insert
 
 METRICS = ("ged", "ged_16", "hm_iou_16", "dice_top", "coverage_4", "coverage_16")
@@ -112,7 +112,7 @@ def details(row: Row, content: dict[str, Any]) -> str:
     """One model: its commands, what it was made with, and every metric."""
     made, config = content["trained_with"], load_config(run.find(row.model))
     log = run.find(row.model) / LOG
-    took = f", {run.read_log(log.parent)[-1].seconds:.0f} s" if log.is_file() else ""
+    took = f", {read_log(log.parent)[-1].seconds:.0f} s" if log.is_file() else ""
     lines = [f"## {row.name}", "", *(f"    {c}" for c in row.commands), ""]
     size = f"{config.train.steps:,} steps of {config.train.batch} slices{took}"
     lines += [
@@ -170,9 +170,9 @@ def main() -> None:
     figures.save(
         pictures.draw_reliability(curves, f"is there a lesion? {about}"), target / "reliability.png"
     )
-    drawn: list[list[Record]] = []  # a calibrated model has the history of its original
+    drawn: list[list[LogRecord]] = []  # a calibrated model has the history of its original
     for row, _ in found:
-        history, name = run.read_log(run.find(row.model)), Path(row.model).name
+        history, name = read_log(run.find(row.model)), Path(row.model).name
         if history and history not in drawn:
             drawn.append(history)
             figures.save(figures.draw_history(history, name), target / f"history-{name}.png")

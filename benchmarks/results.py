@@ -21,6 +21,7 @@ import mue
 from mue.cli.main import main as cli
 from mue.commands import run
 from mue.training.checkpoint import commit, load_config
+from mue.training.log import read_log
 
 ROOT = Path(__file__).parents[1]
 
@@ -42,7 +43,7 @@ def trained(preset: str, seed: int, *options: str) -> Row:
     words = ["train", preset, "--seed", str(seed), *options]
     if not (folder / "figures" / "history.png").exists():
         cli([*words, "--out", str(folder), "--resume"])
-    seconds = run.read_log(folder)[-1].seconds
+    seconds = read_log(folder)[-1].seconds
     label = f"`{' '.join([preset, *options])}`, seed {seed}"
     return Row(label, folder, f"mue {' '.join(words)} --out runs/{preset}-{seed}", seconds)
 

@@ -16,13 +16,14 @@ from PIL import Image
 
 from mue.cli.main import main
 from mue.commands import run
-from mue.commands.run import Interrupted, read_log
+from mue.commands.run import Interrupted
 from mue.config.schema import ComputeConfig
 from mue.data.synthetic.toy import Bars
 from mue.evaluation.known_modes import evaluate
 from mue.inference.load import load
 from mue.training.checkpoint import RunError, load_config, load_network, load_state_
-from mue.training.loop import NonFiniteError, Training
+from mue.training.log import NonFiniteError, read_log
+from mue.training.loop import Training
 
 CPU = torch.device("cpu")
 CONFIG, WEIGHTS, STATE, LOG = "config.json", "weights.safetensors", "state.safetensors", "log.jsonl"
@@ -361,20 +362,6 @@ def test_a_loss_that_is_no_number_is_never_saved_even_if_it_was_not_logged(
     with pytest.raises(NonFiniteError, match="there is no checkpoint before it"):
         run.train(tiny("exact", log_every=100, save_every=5), tmp_path / "run")
     assert not (tmp_path / "run" / WEIGHTS).exists()
-
-
-# --- the log --------------------------------------------------------------------------------------
-
-
-def test_a_last_line_that_was_cut_off_is_left_out(folder):
-    whole = read_log(folder)
-    text = (folder / LOG).read_text()
-    for cut in (1, 2, 20, len(text.splitlines()[-1])):
-        (folder / LOG).write_text(text[:-cut])
-        kept = read_log(folder)
-        assert kept == whole[: len(kept)]
-        assert len(kept) == (12 if cut == 1 else 11)  # the end of the line alone is no loss
-    assert read_log(folder / "none") == []
 
 
 # --- export ---------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from mue.plots.games import (
     save,
     save_picture,
 )
-from mue.training.loop import Record
+from mue.training.log import LogRecord
 from mue.types import Hypotheses
 
 
@@ -226,7 +226,7 @@ def test_a_sampler_is_a_line_and_a_ranking_a_point_with_a_level(tmp_path):
 
 def test_a_history_has_the_losses_above_and_the_codes_below(tmp_path):
     records = [
-        Record(
+        LogRecord(
             step=step,
             prior=0.0 if step < 3 else 1.0 / step,  # a term that waits is not drawn at 0
             reconstruction=2.0 / step,
@@ -250,7 +250,7 @@ def test_a_history_has_the_losses_above_and_the_codes_below(tmp_path):
 
 
 def test_a_baseline_without_codes_has_the_losses_alone():
-    record = Record(
+    record = LogRecord(
         step=1,
         prior=1.0,
         reconstruction=2.0,

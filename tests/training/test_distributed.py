@@ -19,7 +19,7 @@ from torch.multiprocessing.spawn import spawn
 from mue import collectives
 from mue.cli.main import main
 from mue.commands import run
-from mue.commands.run import Interrupted, read_log
+from mue.commands.run import Interrupted
 from mue.config.schema import (
     CodebookConfig,
     ComputeConfig,
@@ -34,7 +34,8 @@ from mue.nn.codebook import Usage
 from mue.training import distributed
 from mue.training.checkpoint import load_config, load_state_
 from mue.training.distributed import ElsewhereError, LostError
-from mue.training.loop import Record, Training, batch_index, fit, measure
+from mue.training.log import LogRecord, measure, read_log
+from mue.training.loop import Training, batch_index, fit
 from mue.training.rendezvous import Meeting, agree, meet
 
 CPU = torch.device("cpu")
@@ -103,7 +104,7 @@ def compute(rank: int, folder: Path) -> dict[str, Any]:
     return found
 
 
-def asked_to_stop(record: Record) -> None:
+def asked_to_stop(record: LogRecord) -> None:
     """SIGTERM, which SLURM sends, while step 7 is taken."""
     if record.step == 6:
         signal.raise_signal(signal.SIGTERM)
@@ -151,7 +152,7 @@ class Killed(BaseException):
     """The end of a process that cannot say goodbye."""
 
 
-def dying(record: Record) -> None:
+def dying(record: LogRecord) -> None:
     if record.step == 7:
         raise Killed
 
@@ -266,7 +267,7 @@ def test_a_signal_to_one_process_stops_all_at_the_same_step_and_one_goes_on(two,
     [
         ("lr", "ElsewhereError", "process 1 has train.lr = 0.002, and process 0 has 0.001: start"),
         ("resume", "ElsewhereError", "process 1 has --resume = True, and process 0 has False: "),
-        ("batch", "ValueError", "train.batch must be a multiple of the 2 processes, got 15"),
+        ("batch", "MueError", "train.batch must be a multiple of the 2 processes, got 15"),
         pytest.param(
             *("device", "ElsewhereError", "process 1: `device` is cuda, and torch finds no CUDA"),
             marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is one here"),

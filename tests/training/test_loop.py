@@ -9,7 +9,8 @@ import torch
 from mue.data.synthetic.toy import Bars
 from mue.models.learner import VqLearner
 from mue.nn.blocks import ResidualBlock
-from mue.training.loop import NonFiniteError, Training, fit, measure, start_
+from mue.training.log import NonFiniteError, measure
+from mue.training.loop import Training, fit, start_
 from mue.training.plan import Plan
 from mue.types import Case, Pair
 

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from mue.cli.main import main
-from mue.commands.run import read_log
 from mue.training.checkpoint import load_config, load_state_
+from mue.training.log import read_log
 from mue.training.loop import Training
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads /proc")

@@ -37,7 +37,7 @@ from mue.evaluation.known_modes import evaluate as judge
 from mue.evaluation.raters import Agreement, agreement
 from mue.inference.load import load
 from mue.training import distributed
-from mue.training.loop import NonFiniteError, Record
+from mue.training.log import LogRecord, NonFiniteError, read_log
 
 _out, _err = Console(), Console(stderr=True)
 _PATIENCE = 1.0  # seconds
@@ -78,7 +78,7 @@ def train(arguments: list[str]) -> None:
     quiet, began = distributed.global_rank() != 0, time.monotonic()
     with _bar({name: config.train.steps}, disable=quiet) as show:
 
-        def watch(record: Record) -> None:
+        def watch(record: LogRecord) -> None:
             show(
                 name,
                 record.step,
@@ -93,7 +93,7 @@ def train(arguments: list[str]) -> None:
         _say("trained", folder)
         _say("figure", folder / "figures" / "history.png")
         then = f"mue evaluate {folder}" + (f" --data {data} --split val" if data else "")
-        memory = max((r.memory for r in run.read_log(folder)), default=0)
+        memory = max((r.memory for r in read_log(folder)), default=0)
         took = f"in {time.monotonic() - began:.0f} s, {memory:,} MiB at the most"
         _out.print(f"{took}; next: {then}", soft_wrap=True)
 

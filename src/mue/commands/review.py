@@ -11,7 +11,7 @@ from typing import cast
 import numpy as np
 import torch
 
-from mue.commands.run import home, read_log, require_empty
+from mue.commands.run import home, require_empty
 from mue.data.build import check_data
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.splits import SPLITS, Split
@@ -27,6 +27,7 @@ from mue.models.modal import Modal
 from mue.plots import games as figures
 from mue.plots import slices as pictures
 from mue.training import checkpoint
+from mue.training.log import read_log
 
 _EXAMPLES = 6  # slices shown in a figure of answers
 _SHEET = 24  # slices shown on a contact sheet

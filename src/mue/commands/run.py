@@ -48,7 +48,6 @@ from mue.models.probunet import ProbUNet
 from mue.plots import games as figures
 from mue.training import checkpoint, distributed
 from mue.training.checkpoint import (
-    LOG,
     STATE,
     RunError,
     load_config,
@@ -58,7 +57,8 @@ from mue.training.checkpoint import (
     save_state,
     weights_digest,
 )
-from mue.training.loop import NonFiniteError, Record, Training, batch_share, fit, measure
+from mue.training.log import LogRecord, NonFiniteError, log_writer, measure, read_log, trim_log
+from mue.training.loop import Training, batch_share, fit
 from mue.training.plan import plan
 from mue.training.rendezvous import meet
 from mue.types import Hypotheses
@@ -80,7 +80,7 @@ def train(
     *,
     data: str | Path | None = None,
     resume: bool = False,
-    watch: Callable[[Record], None] | None = None,
+    watch: Callable[[LogRecord], None] | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> Path:
     """Train a model into a run folder, and draw how it went.
@@ -127,7 +127,7 @@ def train(
             training = Training(config, device)
             if resume and (folder / STATE).exists():
                 load_state_(folder, training)
-            past = _trim_log(folder, training.step)
+            past = trim_log(folder, training.step)
         if tell is not None:
             for line in (f"computing on {device.type}: {how}", *how.notes):
                 tell(line)
@@ -191,12 +191,12 @@ def _loop(
     source: Source,
     folder: Path,
     past: float,
-    watch: Callable[[Record], None] | None,
+    watch: Callable[[LogRecord], None] | None,
 ) -> None:
     """Take the steps; log, save and stop where that is due."""
     t, writer = training.config.train, collectives.rank() == 0
     began, first = time.monotonic() - past, training.step + 1
-    with _log(folder) if writer else contextlib.nullcontext() as log, _interrupts() as asked:
+    with log_writer(folder) if writer else contextlib.nullcontext() as log, _interrupts() as asked:
         for step in fit(training, source):
             last = step.number == t.steps
             stop = distributed.any_process(bool(asked))
@@ -266,53 +266,6 @@ def _interrupts() -> Generator[list[int]]:
     finally:
         for number, handler in zip(signals, before, strict=True):
             signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def _log(folder: Path) -> Generator[Callable[[Record], None]]:
-    """Append records to the log, and to TensorBoard where it is installed."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        board = None
-    else:
-        board = cast("Any", SummaryWriter(folder / "tensorboard"))
-    with (folder / LOG).open("a", encoding="utf-8") as file:
-
-        def write(record: Record) -> None:
-            values = dataclasses.asdict(record)
-            file.write(json.dumps(values) + "\n")
-            file.flush()
-            if board is not None:
-                for name, value in values.items():
-                    if name != "step":
-                        board.add_scalar(name, value, record.step)
-
-        try:
-            yield write
-        finally:
-            if board is not None:
-                board.close()
-
-
-def read_log(folder: Path) -> list[Record]:
-    """The records of a run, in order. A last line that was cut off by a kill is left out."""
-    records: list[Record] = []
-    path = folder / LOG
-    if path.exists():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            with contextlib.suppress(ValueError, TypeError):
-                records.append(Record(**json.loads(line)))
-    return records
-
-
-def _trim_log(folder: Path, step: int) -> float:
-    """Forget what was logged after the checkpoint; say how many seconds it took to get there."""
-    kept = [r for r in read_log(folder) if r.step <= step]
-    if collectives.rank() == 0:
-        lines = "".join(json.dumps(dataclasses.asdict(r)) + "\n" for r in kept)
-        write_atomic(folder / LOG, lines.encode())
-    return kept[-1].seconds if kept else 0.0
 
 
 def require_empty(folder: Path) -> None:

@@ -22,7 +22,7 @@ from mue.atomic import write_atomic
 from mue.errors import MueError
 from mue.evaluation.compare import HIGHER, LatentSamples, Point, Rival, best, metrics_of
 from mue.evaluation.known_modes import Evaluation
-from mue.training.loop import Record
+from mue.training.log import LogRecord
 from mue.types import Hypotheses
 
 _INK, _DOT, _TRUE, _SOFT, _LEAF = "#1b1b1f", "#2f6fb0", "#c8452d", "#8a8a94", "#3f8f5b"
@@ -276,7 +276,7 @@ def draw_sample_curve(curves: dict[str, list[Point]], title: str) -> Figure:
     return figure
 
 
-def draw_history(records: Sequence[Record], title: str) -> Figure:
+def draw_history(records: Sequence[LogRecord], title: str) -> Figure:
     """Losses and the number of codes in use over a training.
 
     The paper's observation, section `method`: few codes at first, growth, decline, a plateau. A

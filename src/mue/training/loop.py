@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-import resource
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -48,10 +46,6 @@ _KNOWN = (
 """Beginnings of warnings that a compiler gives for what is meant so."""
 
 
-class NonFiniteError(ArithmeticError):
-    """The loss is not a number any more."""
-
-
 @dataclass(frozen=True, slots=True)
 class Step:
     """A step just taken. What it holds is still on the device: `measure` waits for it.
@@ -72,23 +66,6 @@ class Step:
     used: Float[Tensor, " n"]
     bad: Tensor
     lr: float
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """A step in numbers, as the log keeps it."""
-
-    step: int
-    prior: float
-    reconstruction: float
-    commitment: float
-    total: float
-    codes: int
-    lr: float
-    seconds: float
-    energy: float = 0.0
-    memory: int = 0
-    """MiB that were taken at the most so far, on the GPU or else by the process."""
 
 
 class Training:
@@ -488,39 +465,6 @@ class _Recorded:
                 return self._take(weights)
         self._graph.replay()
         return self._taken
-
-
-def measure(step: Step, seconds: float) -> Record:
-    """The numbers of a step, over all processes. It waits for the device.
-
-    Raises:
-        NonFiniteError: A loss has not been finite, at this step or before.
-    """
-    values = {name: collectives.all_mean(v).item() for name, v in step.terms.items().items()}
-    bad, used = step.bad.clone(), step.used.clone()
-    collectives.all_sum_(bad, used)
-    if bad.item() > 0:
-        culprit = next((k for k, v in values.items() if not math.isfinite(v)), "total")
-        raise NonFiniteError(
-            f"the loss is not finite at step {step.number}, or was not shortly before: "
-            f"its term {culprit!r} is {values[culprit]}"
-        )
-    return Record(
-        step=step.number,
-        **values,
-        codes=int((used > 0).sum()),
-        lr=step.lr,
-        seconds=round(seconds, 3),
-        memory=peak_memory(step.bad.device) >> 20,
-    )
-
-
-def peak_memory(device: torch.device) -> int:
-    """Bytes that were taken at the most so far, on the GPU or else by the process."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return kilobytes if sys.platform == "darwin" else kilobytes << 10
 
 
 def start_(training: Training, source: Source) -> None:

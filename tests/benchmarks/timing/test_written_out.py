@@ -7,7 +7,8 @@ from mue import objective as ours
 from mue.config.presets import preset
 from mue.data.build import build_source
 from mue.objective import Weights
-from mue.training.loop import Training, fit, measure
+from mue.training.log import measure
+from mue.training.loop import Training, fit
 from mue.types import ExactTrace
 from timing import written_out as plain
 from timing.setups import naive

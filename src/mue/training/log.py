@@ -1,0 +1,145 @@
+"""The log of a run, `log.jsonl`: one JSON object per line, one line every few steps."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+import sys
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+from mue import collectives
+from mue.atomic import write_atomic
+from mue.errors import MueError
+from mue.training.loop import Step
+
+LOG = "log.jsonl"
+
+
+class NonFiniteError(ArithmeticError):
+    """The loss is NaN or infinite."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """The numbers of one step, as logged."""
+
+    step: int
+    prior: float
+    reconstruction: float
+    commitment: float
+    total: float
+    codes: int
+    lr: float
+    seconds: float
+    energy: float = 0.0
+    memory: int = 0
+    """Peak memory in MiB, of the GPU or else of the process; 0 where it is not known."""
+
+
+def measure(step: Step, seconds: float) -> LogRecord:
+    """The numbers of a step, reduced over all processes. Synchronizes with the device.
+
+    Raises:
+        NonFiniteError: The loss is not finite, at this step or before.
+    """
+    values = {name: collectives.all_mean(v).item() for name, v in step.terms.items().items()}
+    bad, used = step.bad.clone(), step.used.clone()
+    collectives.all_sum_(bad, used)
+    if bad.item() > 0:
+        term = next((k for k, v in values.items() if not math.isfinite(v)), "total")
+        raise NonFiniteError(
+            f"the loss is not finite at step {step.number}, or was not shortly before: "
+            f"its term {term!r} is {values[term]}"
+        )
+    return LogRecord(
+        step=step.number,
+        **values,
+        codes=int((used > 0).sum()),
+        lr=step.lr,
+        seconds=round(seconds, 3),
+        memory=peak_memory(step.bad.device) >> 20,
+    )
+
+
+def peak_memory(device: torch.device) -> int:
+    """Peak memory in bytes: allocated on the GPU, or resident in the process; 0 if unknown."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    try:
+        import resource
+    except ImportError:  # Windows has none
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak << 10
+
+
+@contextlib.contextmanager
+def log_writer(folder: Path) -> Generator[Callable[[LogRecord], None]]:
+    """Append records to the log, and to TensorBoard where it is installed."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        board = None
+    else:
+        board = cast("Any", SummaryWriter(folder / "tensorboard"))
+    with (folder / LOG).open("a", encoding="utf-8") as file:
+
+        def write(record: LogRecord) -> None:
+            values = dataclasses.asdict(record)
+            file.write(json.dumps(values) + "\n")
+            file.flush()
+            if board is not None:
+                for name, value in values.items():
+                    if name != "step":
+                        board.add_scalar(name, value, record.step)
+
+        try:
+            yield write
+        finally:
+            if board is not None:
+                board.close()
+
+
+def read_log(folder: Path) -> list[LogRecord]:
+    """The records of a run, in order; none where there is no log.
+
+    A last line without its line feed was cut off by a kill, or is being written: it is left out.
+
+    Raises:
+        MueError: Any other line is not a record.
+    """
+    path = folder / LOG
+    if not path.exists():
+        return []
+    records: list[LogRecord] = []
+    *lines, last = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    for number, line in enumerate(lines, start=1):
+        try:
+            records.append(LogRecord(**json.loads(line)))
+        except (ValueError, TypeError):
+            raise MueError(
+                f"{path}, line {number}, must be a record of the log, got {line[:80]!r}; "
+                "restore the file or remove the line"
+            ) from None
+    with contextlib.suppress(ValueError, TypeError):
+        records.append(LogRecord(**json.loads(last)))
+    return records
+
+
+def trim_log(folder: Path, step: int) -> float:
+    """Drop what was logged after the checkpoint at `step`; returns the seconds it took until then.
+
+    All processes call it, and only the first one writes.
+    """
+    kept = [r for r in read_log(folder) if r.step <= step]
+    if collectives.rank() == 0:
+        lines = "".join(json.dumps(dataclasses.asdict(r)) + "\n" for r in kept)
+        write_atomic(folder / LOG, lines.encode())
+    return kept[-1].seconds if kept else 0.0
