@@ -43,8 +43,8 @@ INPUTS, SEED = 1000, 0
 FIGURES = ROOT / "docs" / "figures"
 LESIONS = """## Lesions
 
-`lidc-exact` learns from all four graders in a step and is calibrated on the val patients. The
-baselines learn from one grader a draw, as the paper's network does, and are not calibrated.
+`lidc-exact` learns from all four raters in a step and is calibrated on the val patients. The
+baselines learn from one rater a draw, as the paper's network does, and are not calibrated.
 
 ![every metric of every model](figures/compare/lidc.png)"""
 BASELINES = ("probunet", "unet", "dropout", "ensemble", "mheads")
@@ -332,7 +332,7 @@ def write_lidc(found: Outcome) -> None:
     ]
     insert(ROOT / "docs" / "results.md", "\n\n".join(parts), "compare-lidc")
     short = table(found, ("ged_16", "hm_iou_16"), 3, wide=False)
-    text = f"Lesions, against four graders:\n\n{short}\n\n{words} {speed(found)}"
+    text = f"Lesions, against four raters:\n\n{short}\n\n{words} {speed(found)}"
     insert(ROOT / "README.md", text, "compare-lidc")
     title = f"lesions: test patients of LIDC-IDRI, seed {SEED}"
     figures.save(figures.draw_comparison(found.rivals, title), FIGURES / "compare" / "lidc.png")

@@ -27,13 +27,13 @@ from torch import Tensor
 from mue.metrics.energy import draws, ged
 from mue.metrics.matching import hm_iou_n
 
-SLICES, HYPOTHESES, GRADERS, SIDE, DRAWS = 2331, 16, 4, 128, 16
+SLICES, HYPOTHESES, RATERS, SIDE, DRAWS = 2331, 16, 4, 128, 16
 CHUNK = 32  # slices at a time: memory stays bounded, and masks stay in the cache
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Some slices: masks and weights of the hypotheses, then of the graders."""
+    """Some slices: masks and weights of the hypotheses, then of the raters."""
 
     s: Tensor
     p: Tensor
@@ -70,9 +70,9 @@ def batches(make: Make) -> Iterator[Batch]:
     generator = torch.Generator().manual_seed(0)
     for start in range(0, SLICES, CHUNK):
         b = min(CHUNK, SLICES - start)
-        s, ys = make(b, HYPOTHESES, generator), make(b, GRADERS, generator)
+        s, ys = make(b, HYPOTHESES, generator), make(b, RATERS, generator)
         p = torch.rand(b, HYPOTHESES, generator=generator).softmax(dim=1)
-        yield Batch(s, p, ys, torch.full((b, GRADERS), 1 / GRADERS))
+        yield Batch(s, p, ys, torch.full((b, RATERS), 1 / RATERS))
 
 
 def mue_ged(batch: Batch) -> Tensor:
@@ -110,7 +110,7 @@ def loop_hm_iou(batch: Batch) -> Tensor:
     picks = draws(batch.p, DRAWS, torch.Generator().manual_seed(0))
     found: list[float] = []
     for s, y, pick in zip(batch.s, batch.ys, picks, strict=True):
-        table = loop_iou(s[pick], y).repeat(DRAWS // GRADERS, axis=1)
+        table = loop_iou(s[pick], y).repeat(DRAWS // RATERS, axis=1)
         found.append(table[linear_sum_assignment(table, maximize=True)].mean())
     return torch.tensor(found)
 
@@ -142,7 +142,7 @@ def row(name: str, make: Make, fast: Measure, loop: Measure) -> str:
 def main() -> None:
     """Measure and print."""
     print(
-        f"{SLICES:,} slices, {HYPOTHESES} hypotheses, {GRADERS} graders, {SIDE}x{SIDE}; "
+        f"{SLICES:,} slices, {HYPOTHESES} hypotheses, {RATERS} raters, {SIDE}x{SIDE}; "
         f"{platform.machine()} CPU, {torch.get_num_threads()} threads, torch {torch.__version__}, "
         f"numpy {np.__version__}.\n"
         "Loops are timed on the slices in brackets and scaled up to all of them.\n"

@@ -12,6 +12,7 @@ import torch
 from mue.cli.main import main
 from mue.commands import run
 from mue.config.schema import (
+    AugmentConfig,
     CodebookConfig,
     ComputeConfig,
     Config,
@@ -20,7 +21,6 @@ from mue.config.schema import (
     ModelConfig,
     ObjectiveConfig,
     TrainConfig,
-    ViewsConfig,
 )
 from mue.data.prepared.item import Item
 from mue.data.prepared.splits import Split, split_of
@@ -176,7 +176,7 @@ def lesion_config() -> Config:
         data=DataConfig(
             name="slices",
             answers=4,
-            views=ViewsConfig(rotate=180.0, scale=0.1, shift=0.05, flip=True, intensity=0.1),
+            augment=AugmentConfig(rotate=180.0, scale=0.1, shift=0.05, flip=True, intensity=0.1),
         ),
         model=ModelConfig(
             levels=(8, 16),

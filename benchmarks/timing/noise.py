@@ -26,5 +26,5 @@ def noise(
     masks = random.integers(256, size=packed, dtype=np.uint8)
     made = Prepared(Path("noise"), {}, rows, images, masks, "")
     return Slices(
-        made, "train", seed=seed, raters=config.answers, views=config.views, device=device
+        made, "train", seed=seed, raters=config.answers, augment=config.augment, device=device
     )

@@ -316,18 +316,18 @@ def test_views_can_be_overridden(mue, monkeypatch):
     asked = []
 
     def train(config, out, *, data, **_):
-        asked.append((config.data.views, data))
+        asked.append((config.data.augment, data))
         return Path(out)
 
     monkeypatch.setattr(run, "train", train)
-    options = "--data some --data.views.rotate 15 --data.views.no-flip --data.answers 2"
+    options = "--data some --data.augment.rotate 15 --data.augment.no-flip --data.answers 2"
     assert mue("train", "lidc-exact", "--out", "new", *options.split()).code == 0
     ((views, data),) = asked
     assert (views.rotate, views.flip, data) == (15, False, Path("some"))
-    assert views.scale == preset("lidc-exact").data.views.scale
-    said = mue("train", "lidc-exact", "--out", "new", "--data.views.rotate", 200)
+    assert views.scale == preset("lidc-exact").data.augment.scale
+    said = mue("train", "lidc-exact", "--out", "new", "--data.augment.rotate", 200)
     assert said.code == 2
-    assert "data.views.rotate must be in [0, 180], got 200.0" in " ".join(said.err.split())
+    assert "data.augment.rotate must be in [0, 180], got 200.0" in " ".join(said.err.split())
 
 
 # --- evaluate, figure, calibrate ------------------------------------------------------------------

@@ -6,6 +6,7 @@ import torch
 
 from mue.config.presets import PRESETS, preset
 from mue.config.schema import (
+    AugmentConfig,
     CodebookConfig,
     ComputeConfig,
     Config,
@@ -14,7 +15,6 @@ from mue.config.schema import (
     ModelConfig,
     ObjectiveConfig,
     TrainConfig,
-    ViewsConfig,
     from_json,
     to_json,
 )
@@ -78,6 +78,11 @@ def test_a_whole_number_will_do_where_a_fraction_is_meant():
 def test_json_that_is_no_configuration_is_refused_by_name(value, words):
     with pytest.raises(ValueError, match=words):
         from_json(json.dumps(value))
+
+
+def test_a_run_of_before_a_field_was_renamed_is_still_read():
+    old = {"data": {"views": {"rotate": 15.0}}}
+    assert from_json(json.dumps(old)) == Config(data=DataConfig(augment=AugmentConfig(rotate=15.0)))
 
 
 @pytest.mark.parametrize("text", ["", "{", "method: vq", "[" * 100_000])
@@ -146,17 +151,23 @@ def test_text_that_is_no_json_is_refused(text):
         (lambda: DataConfig(answers=0), "data.answers must be in 1..64, got 0"),
         (lambda: DataConfig(name="slices", answers=65), "data.answers must be in 1..64, got 65"),
         (lambda: DataConfig(name="toy", answers=2), "data.answers must be in 1..1, got 2"),
-        (lambda: ViewsConfig(rotate=181.0), r"data.views.rotate must be in \[0, 180\], got 181.0"),
-        (lambda: ViewsConfig(rotate=-1.0), r"data.views.rotate must be in \[0, 180\], got -1.0"),
-        (lambda: ViewsConfig(scale=5.0), r"data.views.scale must be in \[0, 4\], got 5.0"),
-        (lambda: ViewsConfig(shift=1.5), r"data.views.shift must be in \[0, 1\], got 1.5"),
         (
-            lambda: ViewsConfig(intensity=1.0),
-            r"data.views.intensity must be in \[0, 0.9\], got 1.0",
+            lambda: AugmentConfig(rotate=181.0),
+            r"data.augment.rotate must be in \[0, 180\], got 181.0",
         ),
         (
-            lambda: ViewsConfig(shift=float("nan")),
-            r"data.views.shift must be in \[0, 1\], got nan",
+            lambda: AugmentConfig(rotate=-1.0),
+            r"data.augment.rotate must be in \[0, 180\], got -1.0",
+        ),
+        (lambda: AugmentConfig(scale=5.0), r"data.augment.scale must be in \[0, 4\], got 5.0"),
+        (lambda: AugmentConfig(shift=1.5), r"data.augment.shift must be in \[0, 1\], got 1.5"),
+        (
+            lambda: AugmentConfig(intensity=1.0),
+            r"data.augment.intensity must be in \[0, 0.9\], got 1.0",
+        ),
+        (
+            lambda: AugmentConfig(shift=float("nan")),
+            r"data.augment.shift must be in \[0, 1\], got nan",
         ),
         (lambda: TrainConfig(steps=0), "train.steps must be at least 1, got 0"),
         (lambda: TrainConfig(lr=0.0), "train.lr must be positive, got 0.0"),

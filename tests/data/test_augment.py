@@ -4,14 +4,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from mue.config.schema import ViewsConfig
-from mue.data.augment import DRAWS, view
+from mue.config.schema import AugmentConfig
+from mue.data.augment import N_UNIFORM, augment_slices
 
 NAMES = (
     *("angle", "scale", "mirror_x", "mirror_y", "shift_x", "shift_y"),
     *("contrast", "brightness", "gamma"),
 )
-EVERYTHING = ViewsConfig(rotate=180.0, scale=0.3, shift=0.1, flip=True, intensity=0.5)
+EVERYTHING = AugmentConfig(rotate=180.0, scale=0.3, shift=0.1, flip=True, intensity=0.5)
 
 
 def uniform(**chosen: float) -> Tensor:
@@ -39,7 +39,7 @@ def square(h: int, w: int, side: int) -> Tensor:
 @pytest.mark.parametrize("size", [(16, 16), (7, 12)])
 def test_a_view_without_changes_is_the_slice_itself(size):
     x, y = slices(20, *size)
-    seen, drawn = view(x, y, torch.rand(20, DRAWS), ViewsConfig())
+    seen, drawn = augment_slices(x, y, torch.rand(20, N_UNIFORM), AugmentConfig())
     torch.testing.assert_close(seen, x, atol=1e-6, rtol=0)
     assert torch.equal(drawn, y)
 
@@ -56,10 +56,10 @@ def test_a_view_without_changes_is_the_slice_itself(size):
 @pytest.mark.parametrize("size", [(16, 16), (6, 9)])
 def test_a_flip_is_a_flip(u, axes, size):
     x, y = slices(1, *size)
-    seen, drawn = view(x, y, u, ViewsConfig(flip=True))
+    seen, drawn = augment_slices(x, y, u, AugmentConfig(flip=True))
     torch.testing.assert_close(seen, x.flip(axes), atol=1e-5, rtol=0)
     assert torch.equal(drawn, y.flip(axes))
-    still, unmoved = view(x, y, u, ViewsConfig(flip=False))
+    still, unmoved = augment_slices(x, y, u, AugmentConfig(flip=False))
     torch.testing.assert_close(still, x, atol=1e-6, rtol=0)
     assert torch.equal(unmoved, y)
 
@@ -69,7 +69,7 @@ def test_a_flip_is_a_flip(u, axes, size):
 )
 def test_a_quarter_turn_is_rot90_of_image_and_masks(rotate, u, turns):
     x, y = slices()
-    seen, drawn = view(x, y, uniform(angle=u), ViewsConfig(rotate=rotate))
+    seen, drawn = augment_slices(x, y, uniform(angle=u), AugmentConfig(rotate=rotate))
     torch.testing.assert_close(seen, x.rot90(turns, (2, 3)), atol=1e-5, rtol=0)
     assert torch.equal(drawn, y.rot90(turns, (2, 3)))
 
@@ -79,7 +79,7 @@ def test_a_quarter_turn_is_rot90_of_image_and_masks(rotate, u, turns):
 def test_a_square_that_is_turned_stays_a_square_in_an_image_of_any_shape(size, degrees):
     """Its area stays, and it reaches as far down as it reaches across."""
     y = square(size[0], size[1], 10)
-    _, drawn = view(y, y, uniform(angle=1.0), ViewsConfig(rotate=float(degrees)))
+    _, drawn = augment_slices(y, y, uniform(angle=1.0), AugmentConfig(rotate=float(degrees)))
     assert drawn.shape == y.shape
     assert abs(drawn.sum().item() - 100) <= 15  # give or take the pixels on the edge
     across, down = (drawn[0, 0].any(dim=d).sum().item() for d in (0, 1))
@@ -90,7 +90,7 @@ def test_a_square_that_is_turned_stays_a_square_in_an_image_of_any_shape(size, d
 @pytest.mark.parametrize(("u", "side"), [(1.0, 8), (0.5, 4), (0.0, 2)])
 def test_scaling_by_two_doubles_or_halves(u, side):
     y = square(16, 20, 4)
-    _, drawn = view(y, y, uniform(scale=u), ViewsConfig(scale=1.0))
+    _, drawn = augment_slices(y, y, uniform(scale=u), AugmentConfig(scale=1.0))
     assert torch.equal(drawn, square(16, 20, side))
 
 
@@ -106,7 +106,7 @@ def test_scaling_by_two_doubles_or_halves(u, side):
 def test_a_shift_is_a_share_of_a_side(u, across, down):
     """By hand: a quarter of 16 x 20 pixels is 4 down and 5 across; 0.6 is a fifth of that."""
     x, y = slices(1, 16, 20)
-    seen, drawn = view(x, y, u, ViewsConfig(shift=0.25))
+    seen, drawn = augment_slices(x, y, u, AugmentConfig(shift=0.25))
     rows = slice(max(0, -down), 16 - max(0, down)), slice(max(0, -across), 20 - max(0, across))
     came = slice(max(0, down), 16 + min(0, down)), slice(max(0, across), 20 + min(0, across))
     torch.testing.assert_close(
@@ -119,7 +119,7 @@ def test_a_shift_is_a_share_of_a_side(u, across, down):
 
 def test_what_comes_in_from_outside_is_a_mirror_image():
     x = torch.arange(8.0).view(1, 1, 1, 8).expand(1, 1, 8, 8) / 8
-    grown, _ = view(x, x.round(), uniform(scale=0.0), ViewsConfig(scale=1.0))
+    grown, _ = augment_slices(x, x.round(), uniform(scale=0.0), AugmentConfig(scale=1.0))
     edge = grown[0, 0, 4]  # the slice at half its size, between two halves that are mirrored
     torch.testing.assert_close(edge[:2].flip(0), edge[2:4])
     torch.testing.assert_close(edge[6:].flip(0), edge[4:6])
@@ -130,17 +130,17 @@ def test_what_comes_in_from_outside_is_a_mirror_image():
 
 def test_masks_stay_masks():
     x, y = slices(50)
-    _, drawn = view(x, y, torch.rand(50, DRAWS), EVERYTHING)
+    _, drawn = augment_slices(x, y, torch.rand(50, N_UNIFORM), EVERYTHING)
     assert set(drawn.unique().tolist()) == {0.0, 1.0}
 
 
 def test_a_bright_square_stays_under_its_mask():
     torch.manual_seed(0)
-    views = ViewsConfig(rotate=180.0, scale=0.1, shift=0.05, flip=True)
+    config = AugmentConfig(rotate=180.0, scale=0.1, shift=0.05, flip=True)
     y = torch.zeros(50, 1, 32, 32)
     y[:, :, 11:19, 12:21] = 1  # far from the edge, whose mirror images have no masks
     x = 0.1 + 0.8 * y
-    seen, drawn = view(x, y, torch.rand(50, DRAWS), views)
+    seen, drawn = augment_slices(x, y, torch.rand(50, N_UNIFORM), config)
     lit, mask = seen > 0.5, drawn > 0.5
     overlap = (lit & mask).sum(dim=(1, 2, 3)) / (lit | mask).sum(dim=(1, 2, 3))
     assert overlap.min() > 0.85  # all but the edges
@@ -149,7 +149,7 @@ def test_a_bright_square_stays_under_its_mask():
 
 def test_every_rater_is_moved_alike():
     x, y = slices(20, r=1)
-    _, drawn = view(x, y.expand(-1, 4, -1, -1), torch.rand(20, DRAWS), EVERYTHING)
+    _, drawn = augment_slices(x, y.expand(-1, 4, -1, -1), torch.rand(20, N_UNIFORM), EVERYTHING)
     assert torch.equal(drawn, drawn[:, :1].expand_as(drawn))
 
 
@@ -171,7 +171,7 @@ def test_every_rater_is_moved_alike():
 def test_contrast_brightness_and_gamma_by_hand(u, expected):
     x = torch.tensor([0.2, 0.6]).view(1, 1, 2, 1).expand(1, 1, 2, 2)
     y = x.round()
-    seen, drawn = view(x, y, u, ViewsConfig(intensity=0.5))
+    seen, drawn = augment_slices(x, y, u, AugmentConfig(intensity=0.5))
     found = seen[0, 0]
     torch.testing.assert_close(found, torch.tensor(expected)[:, None].expand(2, 2))
     assert torch.equal(drawn, y)
@@ -180,7 +180,7 @@ def test_contrast_brightness_and_gamma_by_hand(u, expected):
 def test_grey_values_stay_between_black_and_white():
     x, y = slices(200)
     x = (2 * x - 0.5).clamp(0, 1)  # a good part of it at either end
-    seen, _ = view(x, y, torch.rand(200, DRAWS), EVERYTHING)
+    seen, _ = augment_slices(x, y, torch.rand(200, N_UNIFORM), EVERYTHING)
     assert seen.isfinite().all()
     assert (seen.min(), seen.max()) == (0, 1)
 
@@ -190,20 +190,20 @@ def test_grey_values_stay_between_black_and_white():
 
 def test_a_view_follows_from_its_own_numbers_alone():
     x, y = slices(8)
-    u = torch.rand(8, DRAWS)
-    seen, drawn = view(x, y, u, EVERYTHING)
+    u = torch.rand(8, N_UNIFORM)
+    seen, drawn = augment_slices(x, y, u, EVERYTHING)
     for i in (0, 3, 7):
-        alone, mask = view(x[i : i + 1], y[i : i + 1], u[i : i + 1], EVERYTHING)
+        alone, mask = augment_slices(x[i : i + 1], y[i : i + 1], u[i : i + 1], EVERYTHING)
         torch.testing.assert_close(alone, seen[i : i + 1])
         assert torch.equal(mask, drawn[i : i + 1])
 
 
-@pytest.mark.parametrize("which", range(DRAWS))
+@pytest.mark.parametrize("which", range(N_UNIFORM))
 def test_every_number_counts(which):
     x, y = slices()
     u = uniform(angle=0.55, scale=0.6, shift_x=0.4, shift_y=0.7)
     other = u.clone()
     other[0, which] = 0.2
-    seen, _ = view(x, y, u, EVERYTHING)
-    changed, _ = view(x, y, other, EVERYTHING)
+    seen, _ = augment_slices(x, y, u, EVERYTHING)
+    changed, _ = augment_slices(x, y, other, EVERYTHING)
     assert (seen - changed).abs().max() > 0.01

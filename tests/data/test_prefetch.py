@@ -3,7 +3,7 @@ import threading
 import pytest
 import torch
 
-from mue.data.prefetch import Ahead
+from mue.data.prefetch import Prefetcher
 from mue.data.synthetic.toy import Bars
 
 CPU = torch.device("cpu")
@@ -27,9 +27,9 @@ class Watched(Bars):
 
 
 def test_the_pairs_are_those_that_the_source_makes():
-    ahead, source = Ahead(Bars(), parts, CPU), Bars()
+    ahead, source = Prefetcher(Bars(), parts, CPU), Bars()
     for step in (0, 1, 2, 7, 8):  # whether they follow one another or not
-        for found, index in zip(ahead(step, more=True), parts(step), strict=True):
+        for found, index in zip(ahead(step, prefetch_next=True), parts(step), strict=True):
             wanted = source.pair(index)
             assert torch.equal(found.x, wanted.x)
             assert torch.equal(found.y, wanted.y)
@@ -37,9 +37,9 @@ def test_the_pairs_are_those_that_the_source_makes():
 
 def test_the_next_step_is_made_by_another_thread_and_nothing_after_the_last():
     source = Watched()
-    ahead = Ahead(source, parts, CPU)
-    ahead(0, more=True)
-    ahead(1, more=False)
+    ahead = Prefetcher(source, parts, CPU)
+    ahead(0, prefetch_next=True)
+    ahead(1, prefetch_next=False)
     assert source.asked == [(0, False), (4, False), (8, False), (12, False)]
 
 
@@ -50,4 +50,4 @@ def test_what_goes_wrong_there_is_raised_here():
             raise OSError("the file is gone")
 
     with pytest.raises(OSError, match="the file is gone"):
-        Ahead(Broken(), parts, CPU)(0, more=True)
+        Prefetcher(Broken(), parts, CPU)(0, prefetch_next=True)

@@ -15,8 +15,8 @@ def mix(z: int) -> int:
     return z ^ (z >> 31)
 
 
-def slow(seed: int, index: int, column: int, stream: int) -> float:
-    key = mix((seed * GOLDEN + stream) & MASK)
+def slow(seed: int, index: int, column: int, salt: int) -> float:
+    key = mix((seed * GOLDEN + salt) & MASK)
     return (mix((mix(index ^ key) + (column + 1) * GOLDEN) & MASK) >> 40) / 2**24
 
 
@@ -34,11 +34,11 @@ def test_the_slow_version_is_the_published_splitmix64():
     assert [mix((1234567 + i * GOLDEN) & MASK) for i in (1, 2, 3)] == published
 
 
-def test_numbers_are_a_hash_of_seed_stream_index_and_column():
+def test_numbers_are_a_hash_of_seed_salt_index_and_column():
     index = torch.tensor([0, 1, 12345, 2**40 + 1])
-    for seed, stream in [(0, 0), (7, 2), (2**62 + 1, 1)]:
-        found = uniform(seed, index, 3, stream=stream)
-        expected = [[slow(seed, i, column, stream) for column in range(3)] for i in index.tolist()]
+    for seed, salt in [(0, 0), (7, 2), (2**62 + 1, 1)]:
+        found = uniform(seed, index, 3, salt=salt)
+        expected = [[slow(seed, i, column, salt) for column in range(3)] for i in index.tolist()]
         assert found.tolist() == expected
 
 
@@ -64,7 +64,7 @@ def test_numbers_are_uniform_and_independent(seed):
         "next column": (u[:, 0], u[:, 1]),
         "next item": (u[:-1, 0], u[1:, 0]),
         "next seed": (u[:, 0], uniform(seed + 1, index, 1)[:, 0]),
-        "next stream": (u[:, 0], uniform(seed, index, 1, stream=1)[:, 0]),
+        "next salt": (u[:, 0], uniform(seed, index, 1, salt=1)[:, 0]),
     }
     for name, both in beside.items():
         assert chi_square(*both) < 15 + 5 * 30**0.5, name

@@ -26,7 +26,7 @@ def test_presence_is_its_definition():
     torch.testing.assert_close(presence(s, p), torch.tensor(expected))
 
 
-def test_one_grader_of_four_drew_a_lesion():
+def test_one_rater_of_four_drew_a_lesion():
     assert drawn(some(False, True, False, False), torch.full((1, 4), 0.25)).item() == 0.25
 
 
@@ -35,7 +35,7 @@ def test_brier_by_hand():
     torch.testing.assert_close(brier(p, share), torch.tensor([0, 1, 0.0625, 0.09]))
 
 
-def test_brier_is_the_part_of_the_score_against_one_grader_that_can_be_helped():
+def test_brier_is_the_part_of_the_score_against_one_rater_that_can_be_helped():
     p, share = torch.tensor([0.3]), torch.tensor([0.75])
     against_one = share * (1 - p) ** 2 + (1 - share) * p**2
     torch.testing.assert_close(against_one, brier(p, share) + share * (1 - share))

@@ -27,7 +27,7 @@ OTHER = torch.tensor([[[[[False, False, True]]]]])
 EMPTY = torch.zeros_like(LESION)
 
 
-def test_one_hypothesis_that_is_one_of_four_disjoint_graders():
+def test_one_hypothesis_that_is_one_of_four_disjoint_raters():
     ys = torch.eye(4, dtype=torch.bool).reshape(1, 4, 1, 2, 2)
     # E d(S, Y) = 3/4, E d(S, S') = 0, E d(Y, Y') = 12/16
     assert ged(ys[:, :1], torch.ones(1, 1), ys, uniform(1, 4)).item() == pytest.approx(0.75)
@@ -37,11 +37,11 @@ def test_one_hypothesis_that_is_one_of_four_disjoint_graders():
     ("s", "y", "distance"),
     [(EMPTY, EMPTY, 0), (LESION, LESION, 0), (EMPTY, LESION, 2), (LESION, EMPTY, 2)],
 )
-def test_one_hypothesis_and_one_grader(s, y, distance):
+def test_one_hypothesis_and_one_rater(s, y, distance):
     assert ged(s, torch.ones(1, 1), y, torch.ones(1, 1)).item() == distance
 
 
-def test_graders_in_doubt_about_a_lesion_by_hand():
+def test_raters_in_doubt_about_a_lesion_by_hand():
     ys, q = torch.cat([LESION, EMPTY], dim=1), torch.tensor([[0.75, 0.25]])
     s, p = torch.cat([LESION, EMPTY], dim=1), torch.tensor([[0.5, 0.5]])
     # of two answers at distance 1 it is 2 (p - q)^2
@@ -83,7 +83,7 @@ def test_equal_distributions_are_at_distance_zero():
     torch.testing.assert_close(ged(ys[:, order], q[:, order], ys, q), torch.zeros(50))
 
 
-def test_the_order_of_graders_and_hypotheses_is_nothing():
+def test_the_order_of_raters_and_hypotheses_is_nothing():
     s, ys, p, q = masks(20, 3), masks(20, 4, seed=1), weights(20, 3), weights(20, 4, 1)
     expected = ged(s, p, ys, q)
     order = torch.tensor([2, 0, 3, 1])

@@ -22,14 +22,14 @@ def test_the_pairing_is_the_best_of_all_and_not_greedy():
     assert hm_iou(torch.tensor([[[0.9, 0.8], [0.7, 0.1]]])).item() == pytest.approx(0.75)
 
 
-def test_one_answer_meets_every_grader():
+def test_one_answer_meets_every_rater():
     assert hm_iou(torch.tensor([[[0.9, 0.5, 0.1]]])).item() == pytest.approx(0.5)
 
 
-def test_two_answers_and_three_graders_are_paired_six_to_six():
-    """By hand: an answer takes the grader it fits, and half of the third."""
+def test_two_answers_and_three_raters_are_paired_six_to_six():
+    """By hand: an answer takes the rater it fits, and half of the third."""
     table = torch.tensor([[[1.0, 0.0, 0.4], [0.0, 1.0, 0.6]]])
-    # each answer stands three times, each grader twice: 2 x 1, 2 x 1, 0.4 and 0.6
+    # each answer stands three times, each rater twice: 2 x 1, 2 x 1, 0.4 and 0.6
     assert hm_iou(table).item() == pytest.approx((2 + 2 + 0.4 + 0.6) / 6)
 
 
@@ -62,10 +62,10 @@ def test_repeating_the_answers_changes_nothing():
 
 def test_empty_masks_agree():
     empty, full = torch.zeros(1, 1, 1, 2, 2).bool(), torch.ones(1, 1, 1, 2, 2).bool()
-    one, graders = torch.ones(1, 1), torch.cat([empty, empty, empty, full], dim=1)
-    assert hm_iou_n(empty, one, graders[:, :3], 16, seeded()).item() == 1
-    assert hm_iou_n(empty, one, graders, 16, seeded()).item() == pytest.approx(0.75)
-    assert hm_iou_n(full, one, graders, 16, seeded()).item() == pytest.approx(0.25)
+    one, raters = torch.ones(1, 1), torch.cat([empty, empty, empty, full], dim=1)
+    assert hm_iou_n(empty, one, raters[:, :3], 16, seeded()).item() == 1
+    assert hm_iou_n(empty, one, raters, 16, seeded()).item() == pytest.approx(0.75)
+    assert hm_iou_n(full, one, raters, 16, seeded()).item() == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize("n", [1, 6, 16])

@@ -119,11 +119,11 @@ def answers(*masks: torch.Tensor) -> torch.Tensor:
 
 
 def test_top_dice_looks_at_the_first_answer_only():
-    graders, q = answers(TOP, LEFT, EMPTY), torch.tensor([[0.5, 0.3, 0.2]])
+    raters, q = answers(TOP, LEFT, EMPTY), torch.tensor([[0.5, 0.3, 0.2]])
     expected = 0.5 * 1 + 0.3 * 0.5 + 0.2 * 0
-    assert top_dice(answers(TOP, EMPTY), graders, q).item() == pytest.approx(expected)
-    assert top_dice(answers(TOP, FULL), graders, q).item() == pytest.approx(expected)
-    assert top_dice(answers(EMPTY, TOP), graders, q).item() == pytest.approx(0.2)
+    assert top_dice(answers(TOP, EMPTY), raters, q).item() == pytest.approx(expected)
+    assert top_dice(answers(TOP, FULL), raters, q).item() == pytest.approx(expected)
+    assert top_dice(answers(EMPTY, TOP), raters, q).item() == pytest.approx(0.2)
 
 
 def test_coverage_by_hand():

@@ -219,7 +219,7 @@ def test_a_record_tells_how_much_memory_was_taken(tiny):
 def test_batches_that_are_streamed_give_the_same_weights(tiny):
     config = tiny("exact", steps=5)
     streamed = Bars()
-    streamed.resident = False
+    streamed.on_device = False
     here, there = after(config), after(config, streamed)
     assert all(torch.equal(here[n], there[n]) for n in here)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from mue.config.schema import (
+    AugmentConfig,
     CodebookConfig,
     Config,
     DataConfig,
@@ -15,7 +16,6 @@ from mue.config.schema import (
     ModelConfig,
     ObjectiveConfig,
     TrainConfig,
-    ViewsConfig,
 )
 from mue.errors import MueError
 
@@ -90,13 +90,13 @@ def guess_quick(schedule: Schedule = "short") -> Config:
     )
 
 
-_VIEWS = ViewsConfig(rotate=180.0, scale=0.2, shift=0.025, flip=True, intensity=0.1)
+_AUGMENT = AugmentConfig(rotate=180.0, scale=0.2, shift=0.025, flip=True, intensity=0.1)
 
 
 def lidc(schedule: Schedule = "short") -> Config:
     """Lesions in CT with the paper's network and method (`vq`, n = 512), one rater a draw."""
     model = ModelConfig(levels=(32, 64, 128, 192), tail=(256, 512), widths=(128, 64, 32))
-    data = DataConfig(name="slices", views=_VIEWS)
+    data = DataConfig(name="slices", augment=_AUGMENT)
     if schedule == "paper":
         return Config(
             data=data,
@@ -133,7 +133,7 @@ def lidc_exact(schedule: Schedule = "short") -> Config:
     del schedule  # the paper has no such run
     return Config(
         method="exact",
-        data=DataConfig(name="slices", answers=4, views=_VIEWS),
+        data=DataConfig(name="slices", answers=4, augment=_AUGMENT),
         model=ModelConfig(
             levels=(32, 64, 128, 160),
             tail=(192, 192),

@@ -24,8 +24,8 @@ def _share(name: str, value: float) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ViewsConfig:
-    """How much a slice is changed before it is learned from, at the most."""
+class AugmentConfig:
+    """Random augmentation of a training slice: the largest change of each kind."""
 
     rotate: float = 0.0
     """Angle in degrees, to either side."""
@@ -39,10 +39,10 @@ class ViewsConfig:
     """Share by which contrast, brightness and gamma change."""
 
     def __post_init__(self) -> None:
-        """Refuse changes that leave nothing to see."""
+        """Refuse changes that leave nothing of the slice."""
         for name, most in (("rotate", 180), ("scale", 4), ("shift", 1), ("intensity", 0.9)):
             value = getattr(self, name)
-            _require(0 <= value <= most, f"data.views.{name}", f"in [0, {most}]", value)
+            _require(0 <= value <= most, f"data.augment.{name}", f"in [0, {most}]", value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class DataConfig:
     """Side of a digit of the guessing game: MNIST's own, or half of it."""
     answers: int = 1
     """Answers to each input in a step: draws of a game, or different raters of a slice."""
-    views: ViewsConfig = field(default_factory=ViewsConfig)
+    augment: AugmentConfig = field(default_factory=AugmentConfig)
     """Augmentation of slices."""
 
     def __post_init__(self) -> None:
@@ -320,6 +320,10 @@ class Config:
         return self.method == "probunet" or self.model.dropout > 0
 
 
+_RENAMED = {(DataConfig, "views"): "augment"}
+"""Fields that older run folders know by another name."""
+
+
 def to_json(config: Config) -> str:
     """The configuration as a person would want to read it."""
     return json.dumps(dataclasses.asdict(config), indent=2) + "\n"
@@ -341,7 +345,8 @@ def from_dict(kind: type[Any], value: object, name: str) -> Any:
     """A configuration dataclass from plain dictionaries, lists and numbers, each checked."""
     if not isinstance(value, dict):
         raise MueError(f"{name} must be an object with the fields of {kind.__name__}")
-    fields = typing.cast("dict[str, object]", value)
+    given = typing.cast("dict[str, object]", value)
+    fields = {_RENAMED.get((kind, key), key): v for key, v in given.items()}
     hints = typing.get_type_hints(kind)
     if unknown := sorted(set(fields) - set(hints)):
         near = difflib.get_close_matches(unknown[0], hints, n=1)

@@ -42,9 +42,9 @@ def build_source(
             split,
             seed=seed,
             raters=config.answers,
-            views=config.views,
+            augment=config.augment,
             device=device,
-            resident=resident == "on" or (resident == "auto" and _fit(prepared, device)),
+            on_device=resident == "on" or (resident == "auto" and _fit(prepared, device)),
         )
     if config.name == "guess":
         return GuessingGame(

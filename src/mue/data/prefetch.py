@@ -1,4 +1,4 @@
-"""Batches made ahead of time, while the device computes."""
+"""Prefetching: the next batch is loaded while the device computes."""
 
 from __future__ import annotations
 
@@ -12,35 +12,43 @@ from mue.data.source import Source
 from mue.types import Pair
 
 
-class Ahead:
-    """The pairs of a step, of which the next step's are being made by a thread of their own."""
+class Prefetcher:
+    """The batches of a data set; a background thread loads that of the next step.
+
+    Args:
+        source: The data set.
+        indices: The indices of a step, one tensor for each part of its batch.
+        device: Where the batches go; a CUDA device gets a stream of its own for the copies.
+    """
 
     def __init__(
-        self, source: Source, parts: Callable[[int], Sequence[Tensor]], device: torch.device
+        self, source: Source, indices: Callable[[int], Sequence[Tensor]], device: torch.device
     ) -> None:
         self._source = source
-        self._parts = parts
+        self._indices = indices
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ahead")
-        self._waiting: tuple[int, Future[list[Pair]]] | None = None
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
+        self._pending: tuple[int, Future[list[Pair]]] | None = None
 
-    def __call__(self, step: int, *, more: bool) -> list[Pair]:
-        """The pairs of a step; with `more`, those of the next one are begun."""
-        waiting = self._waiting
-        if waiting is None or waiting[0] != step:
-            waiting = (step, self._thread.submit(self._make, step))
-        pairs = waiting[1].result()
-        self._waiting = (step + 1, self._thread.submit(self._make, step + 1)) if more else None
-        if self._stream is not None:  # its memory is not to be used anew while this stream reads
+    def __call__(self, step: int, *, prefetch_next: bool) -> list[Pair]:
+        """The pairs of a step; with `prefetch_next`, loading those of the next one begins."""
+        pending = self._pending
+        if pending is None or pending[0] != step:
+            pending = (step, self._executor.submit(self._load, step))
+        pairs = pending[1].result()
+        self._pending = (
+            (step + 1, self._executor.submit(self._load, step + 1)) if prefetch_next else None
+        )
+        if self._stream is not None:  # the allocator must not reuse them before this stream is done
             for pair in pairs:
                 pair.x.record_stream(torch.cuda.current_stream())
                 pair.y.record_stream(torch.cuda.current_stream())
         return pairs
 
-    def _make(self, step: int) -> list[Pair]:
+    def _load(self, step: int) -> list[Pair]:
         if self._stream is None:
-            return [self._source.pair(index) for index in self._parts(step)]
+            return [self._source.pair(index) for index in self._indices(step)]
         with torch.cuda.stream(self._stream):
-            pairs = [self._source.pair(index) for index in self._parts(step)]
+            pairs = [self._source.pair(index) for index in self._indices(step)]
         self._stream.synchronize()  # this thread waits, not the one that trains
         return pairs

@@ -1,4 +1,4 @@
-"""What every data set offers."""
+"""The interface of a data set."""
 
 from typing import Protocol, runtime_checkable
 
@@ -11,16 +11,26 @@ from mue.types import Case, Pair
 
 @runtime_checkable
 class Source(Protocol):
-    """A data set whose item i depends on (seed, i) alone."""
+    """A map-style data set that is asked for whole batches.
+
+    Training asks for pairs of increasing index without end, so `pair` must accept any index from 0
+    on and give the same item for the same index, whatever the batch and the process: a random
+    choice is made from (seed, index) by `mue.data.random`. A finite data set of n items takes
+    `index % n`, or a random item. Evaluation asks for the cases it needs; a data set of finite
+    length has `__len__` too.
+    """
 
     device: torch.device
-    resident: bool
-    """Whether a pair is made on the device alone, or must be brought there."""
+    """Where the tensors of a batch are. `index` may come from any device."""
+    on_device: bool
+    """Whether `pair` computes from tensors on `device` alone, without a file or a copy from the
+    host. Then a batch is generated as part of the training step, on a GPU inside its CUDA graph.
+    If False, a thread prefetches the next batch while the step runs, which always works."""
 
     def pair(self, index: Int[Tensor, " b"]) -> Pair:
-        """Inputs with answers drawn for them: training."""
+        """Inputs x (b c h w, or b c), each with r sampled answers y (b r c h w): training."""
         ...
 
     def case(self, index: Int[Tensor, " b"]) -> Case:
-        """The same inputs with every answer known: evaluation."""
+        """Inputs, each with all of its answers and their probabilities: evaluation."""
         ...

@@ -22,7 +22,7 @@ def presence(s: Bool[Tensor, "b k c h w"], p: Float[Tensor, "b k"]) -> Float[Ten
 
 
 def drawn(ys: Bool[Tensor, "b m c h w"], q: Float[Tensor, "b m"]) -> Float[Tensor, " b"]:
-    """Share of the graders who drew something: the truth that `presence` is held against.
+    """Share of the raters who drew something: the truth that `presence` is held against.
 
     >>> ys = torch.tensor([[[[[True, False]]], [[[False, False]]]]])
     >>> drawn(ys, torch.tensor([[0.5, 0.5]]))
@@ -34,7 +34,7 @@ def drawn(ys: Bool[Tensor, "b m c h w"], q: Float[Tensor, "b m"]) -> Float[Tenso
 def brier(p: Float[Tensor, " b"], share: Float[Tensor, " b"]) -> Float[Tensor, " b"]:
     """Squared gap of prediction and share.
 
-    The share of the graders stands for the truth. The Brier score against one grader drawn at
+    The share of the raters stands for the truth. The Brier score against one rater drawn at
     random is this plus share (1 - share), which no prediction can change.
 
     >>> brier(torch.tensor([0.5]), torch.tensor([0.75]))
@@ -50,7 +50,7 @@ class Reliability:
     Attributes:
         count: Number of inputs in each bin.
         predicted: Mean prediction of the bin, NaN where it is empty.
-        share: Mean share of graders of the bin, NaN where it is empty.
+        share: Mean share of raters of the bin, NaN where it is empty.
     """
 
     count: Int[Tensor, " bins"]

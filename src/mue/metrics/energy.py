@@ -1,4 +1,4 @@
-"""How far the predicted distribution of answers is from that of the graders."""
+"""How far the predicted distribution of answers is from that of the raters."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ def energy_distance(
         D^2 = 2 E[d(S, Y)] - E[d(S, S')] - E[d(Y, Y')]
 
     with S, S' drawn by p and Y, Y' drawn by q. The first term asks for answers that are right; the
-    second rewards answers that differ, as much as the graders do.
+    second rewards answers that differ, as much as the raters do.
 
     >>> far = torch.ones(1, 1, 1)
     >>> one = torch.ones(1, 1)
@@ -37,9 +37,9 @@ class Distances:
     """1 - IoU between the members of two sets.
 
     Attributes:
-        sy: Of each hypothesis and each grader.
+        sy: Of each hypothesis and each rater.
         ss: Of the hypotheses among themselves.
-        yy: Of the graders among themselves.
+        yy: Of the raters among themselves.
     """
 
     sy: Float[Tensor, "b k m"]
@@ -64,7 +64,7 @@ def ged(
     ys: Bool[Tensor, "b m c h w"],
     q: Float[Tensor, "b m"],
 ) -> Float[Tensor, " b"]:
-    """Energy distance of hypotheses and graders, both weighted, where d = 1 - IoU.
+    """Energy distance of hypotheses and raters, both weighted, where d = 1 - IoU.
 
     It is the expectation itself, free of the noise and of the bias of drawing hypotheses. Never
     compare it with somebody's `ged_16`.

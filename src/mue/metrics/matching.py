@@ -1,4 +1,4 @@
-"""How good the answers are once each is paired with one grader."""
+"""How good the answers are once each is paired with one rater."""
 
 import math
 
@@ -12,10 +12,10 @@ from mue.metrics.energy import draws
 
 
 def hm_iou(iou: Float[Tensor, "b n m"]) -> Float[Tensor, " b"]:
-    """Mean IoU of n answers and m graders under the pairing that makes it largest.
+    """Mean IoU of n answers and m raters under the pairing that makes it largest.
 
     Both sides are repeated to the least common multiple of n and m, so that the pairing is one to
-    one and each answer, like each grader, counts equally: graders have no weights here.
+    one and each answer, like each rater, counts equally: raters have no weights here.
 
     >>> hm_iou(torch.tensor([[[0.9, 0.8], [0.7, 0.1]]]))     # (0.8 + 0.7) / 2, not (0.9 + 0.1) / 2
     tensor([0.7500])
@@ -39,7 +39,7 @@ def hm_iou_n(
 ) -> Float[Tensor, " b"]:
     """Hungarian-matched IoU of n hypotheses drawn by p, as the literature reports it.
 
-    Two empty masks have an IoU of 1. Each grader counts once, whatever their weight elsewhere.
+    Two empty masks have an IoU of 1. Each rater counts once, whatever their weight elsewhere.
 
     >>> mask = torch.tensor([[[[[True, True], [False, False]]]]])
     >>> hm_iou_n(mask, torch.ones(1, 1), torch.cat([mask, ~mask], dim=1), 16, torch.Generator())

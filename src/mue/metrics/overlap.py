@@ -71,7 +71,7 @@ def dice(a: Bool[Tensor, "*b m c h w"], b: Bool[Tensor, "*b n c h w"]) -> Float[
 def top_dice(
     s: Bool[Tensor, "b k c h w"], ys: Bool[Tensor, "b m c h w"], q: Float[Tensor, "b m"]
 ) -> Float[Tensor, " b"]:
-    """Dice of the first, the most probable answer with the graders, weighted by q.
+    """Dice of the first, the most probable answer with the raters, weighted by q.
 
     It is what one would report of a model that gives a single answer.
 
@@ -89,10 +89,10 @@ def coverage(
     k: int,
     at_least: float = 0.5,
 ) -> Float[Tensor, " b"]:
-    """Weighted share of graders who find their answer among the first k.
+    """Weighted share of raters who find their answer among the first k.
 
-    A grader does if some of the first k answers has an IoU of at least `at_least` with theirs. A
-    grader who drew nothing needs an empty answer.
+    A rater does if some of the first k answers has an IoU of at least `at_least` with theirs. A
+    rater who drew nothing needs an empty answer.
 
     >>> mask = torch.tensor([[[[[True, True], [False, False]]]]])
     >>> s = torch.cat([mask, ~mask], dim=1)

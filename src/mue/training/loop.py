@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mue import collectives
 from mue.config.schema import Config, ObjectiveConfig
-from mue.data.prefetch import Ahead
+from mue.data.prefetch import Prefetcher
 from mue.data.random import normal
 from mue.data.source import Source
 from mue.errors import MueError
@@ -334,7 +334,7 @@ class _Streamed(_Feed):
     def __init__(self, training: Training, source: Source) -> None:
         config, device = training.config, training.device
         parts = config.compute.accumulate
-        self._ahead = Ahead(
+        self._ahead = Prefetcher(
             source, lambda step: batch_index(config, step, torch.device("cpu")).chunk(parts), device
         )
         self._last = config.train.steps - 1
@@ -342,7 +342,7 @@ class _Streamed(_Feed):
 
     def fill_(self, step: int) -> None:
         """Fetch the batch; the thread goes on to the next."""
-        pairs = self._ahead(step, more=step < self._last)
+        pairs = self._ahead(step, prefetch_next=step < self._last)
         if self._pairs:
             _put_(self._pairs, pairs)
         else:
@@ -360,7 +360,7 @@ def _put_(mine: Sequence[Pair], new: Sequence[Pair]) -> None:
 
 
 def _feed(training: Training, source: Source, dials: _Dials) -> _Feed:
-    if not source.resident:
+    if not source.on_device:
         return _Streamed(training, source)
     return (_MadeAhead if training.plan.graph else _Made)(training, source, dials)
 
@@ -474,7 +474,7 @@ def start_(training: Training, source: Source) -> None:
         book = config.codebook
         pair = source.pair(torch.arange(max(256, config.train.batch), device=training.device))
         rows = torch.arange(book.size, device=training.device)
-        fresh = normal(config.train.seed, rows, book.width, stream=_START)
+        fresh = normal(config.train.seed, rows, book.width, salt=_START)
         with torch.autocast(training.device.type, torch.bfloat16, enabled=training.plan.bfloat16):
             learner.start_(pair.x, pair.y, fresh)
         training.start_average_()

@@ -31,8 +31,8 @@ def drawn(*contours: Contour, left: int = 0, top: int = 0, size: int = 8) -> lis
     return ["".join(".#"[int(pixel)] for pixel in row) for row in mask]
 
 
-def lesion(grader: int, x: int, z: tuple[float, ...] = (0.0,), side: int = 4) -> Annotation:
-    return Annotation(grader, tuple(outline(ring(x, 10, x + side, 10 + side), k) for k in z))
+def lesion(rater: int, x: int, z: tuple[float, ...] = (0.0,), side: int = 4) -> Annotation:
+    return Annotation(rater, tuple(outline(ring(x, 10, x + side, 10 + side), k) for k in z))
 
 
 def test_the_outline_of_a_square_lies_outside():
@@ -158,7 +158,7 @@ def test_no_outline_is_an_empty_mask():
 def test_annotations_that_lie_together_are_one_nodule():
     near = [lesion(0, 10), lesion(1, 12), lesion(2, 60), lesion(3, 11)]
     groups = join(near, step=1.0, thickness=1.0)
-    assert [[a.grader for a in group] for group in groups] == [[0, 1, 3], [2]]
+    assert [[a.rater for a in group] for group in groups] == [[0, 1, 3], [2]]
 
 
 def test_nodules_are_numbered_from_the_lowest_slice_on():
@@ -180,10 +180,10 @@ def test_the_tolerance_shrinks_until_no_nodule_has_five():
     assert [len(group) for group in groups] == [1, 1, 4]
 
 
-def test_lesions_that_touch_are_parted_by_grader():
-    two = [lesion(grader, x) for grader in range(3) for x in (10, 14)]
+def test_lesions_that_touch_are_parted_by_rater():
+    two = [lesion(rater, x) for rater in range(3) for x in (10, 14)]
     groups = join(two, step=1.0, thickness=1.0)
-    assert [[a.grader for a in group] for group in groups] == [[0, 1, 2], [0, 1, 2]]
+    assert [[a.rater for a in group] for group in groups] == [[0, 1, 2], [0, 1, 2]]
     assert [{int(a.contours[0].points[:, 0].min()) for a in group} for group in groups] == [
         {10},
         {14},
@@ -218,13 +218,13 @@ def message(*sessions: str, root: str = "LidcReadMessage", header: str | None = 
     ).encode()
 
 
-def test_a_message_gives_outlines_by_grader():
+def test_a_message_gives_outlines_by_rater():
     big = f"<unblindedReadNodule>{roi((1, 2), (3, 4))}{roi((1, 1), (2, 1), inside='False')}"
     reading = read_message(message("", big + "</unblindedReadNodule>"))
     assert isinstance(reading, Reading)
     assert reading.series_uid == "1.2.3"
     (annotation,) = reading.annotations
-    assert annotation.grader == 1
+    assert annotation.rater == 1
     one, hole = annotation.contours
     assert (one.z, one.slice_uid, one.inside) == (-12.5, "1.2.9", True)
     assert one.points.tolist() == [[1, 2], [3, 4]]

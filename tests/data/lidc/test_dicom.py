@@ -59,11 +59,11 @@ def dcm(
 
 
 def xml(
-    *graders: list[Outlines], series: str = "1.2.3", about: str | None = None, root: str = "Lidc"
+    *raters: list[Outlines], series: str = "1.2.3", about: str | None = None, root: str = "Lidc"
 ) -> bytes:
-    """A message of graders, each with nodules, each with outlines."""
+    """A message of raters, each with nodules, each with outlines."""
     sessions = ""
-    for nodules in graders:
+    for nodules in raters:
         sessions += "<readingSession>"
         for outlines in nodules:
             sessions += "<unblindedReadNodule>"
@@ -110,7 +110,7 @@ def sums(item: Item) -> list[int]:
     return item.masks.sum(axis=(1, 2)).tolist()
 
 
-def test_graders_meet_in_nodules_and_who_drew_nothing_gives_an_empty_mask(folder: Make, pack: Make):
+def test_raters_meet_in_nodules_and_who_drew_nothing_gives_an_empty_mask(folder: Make, pack: Make):
     files = scan(xml([ONE], [], [FAR, NEAR]))
     for source, prefix in ((folder(files), ""), (pack(files), "source.tar.gz/")):
         items, bad = imported(source)
@@ -192,8 +192,8 @@ def test_slices_outside_of_a_piece_keep_their_numbers(folder: Make):
 
 
 def test_five_annotations_of_a_nodule_never_give_five_masks(folder: Make):
-    graders = [[ONE], [ONE], [ONE], [ONE, ONE]]
-    items, bad = imported(folder(scan(xml(*graders))))
+    raters = [[ONE], [ONE], [ONE], [ONE, ONE]]
+    items, bad = imported(folder(scan(xml(*raters))))
     assert not bad
     assert {(item.nodule, sum(map(bool, sums(item)))) for item in items} == {
         ("nodule-0", 4),

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from mue.config.schema import DataConfig, ViewsConfig
+from mue.config.schema import AugmentConfig, DataConfig
 from mue.data.build import build_source
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.item import Item
@@ -10,7 +10,7 @@ from mue.data.prepared.splits import Split, split_of
 from mue.data.prepared.store import open_prepared, write
 
 CPU = torch.device("cpu")
-VIEWS = ViewsConfig(rotate=180.0, scale=0.2, shift=0.1, flip=True, intensity=0.2)
+AUGMENT = AugmentConfig(rotate=180.0, scale=0.2, shift=0.1, flip=True, intensity=0.2)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def rater(y: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("split", ["train", "val", "test"])
 def test_a_case_is_a_slice_as_it_was_written_with_every_rater(prepared, split: Split):
-    source = Slices(prepared, split, views=VIEWS)
+    source = Slices(prepared, split, augment=AUGMENT)
     member = prepared.members(split)
     assert len(source) == len(member) == (16 if split == "train" else 12)
     case = source.case(torch.arange(len(source)))
@@ -72,21 +72,21 @@ def test_masks_whose_pixels_fill_no_whole_bytes_are_unpacked(told):
 
 @pytest.mark.parametrize("raters", [1, 4])
 def test_an_item_is_the_same_in_any_batch(prepared, raters):
-    source = Slices(prepared, "train", seed=7, raters=raters, views=VIEWS)
+    source = Slices(prepared, "train", seed=7, raters=raters, augment=AUGMENT)
     index = torch.tensor([3, 10**12, 0, 77])
     pair = source.pair(index)
     for place, i in enumerate(index):
         alone = source.pair(i[None])
         torch.testing.assert_close(alone.x[0], pair.x[place])
         assert torch.equal(alone.y[0], pair.y[place])
-    again = Slices(prepared, "train", seed=7, raters=raters, views=VIEWS).pair(index)
+    again = Slices(prepared, "train", seed=7, raters=raters, augment=AUGMENT).pair(index)
     assert torch.equal(again.x, pair.x)
     assert torch.equal(again.y, pair.y)
 
 
 def test_another_seed_and_another_index_are_other_items(prepared):
-    one = Slices(prepared, "train", seed=0, views=VIEWS).pair(torch.arange(50))
-    two = Slices(prepared, "train", seed=1, views=VIEWS).pair(torch.arange(50))
+    one = Slices(prepared, "train", seed=0, augment=AUGMENT).pair(torch.arange(50))
+    two = Slices(prepared, "train", seed=1, augment=AUGMENT).pair(torch.arange(50))
     assert (one.x != two.x).flatten(1).any(dim=1).all()
     assert len({x.numpy().tobytes() for x in one.x}) == 50  # a view of its own each time
 
@@ -143,9 +143,9 @@ def test_more_raters_than_there_are_are_refused(told, raters):
 
 
 def test_a_configuration_of_slices_needs_a_folder_and_others_must_do_without(lesions):
-    slices, toy = DataConfig(name="slices", answers=4, views=VIEWS), DataConfig(name="toy")
+    slices, toy = DataConfig(name="slices", answers=4, augment=AUGMENT), DataConfig(name="toy")
     found = build_source(slices, "val", seed=3, device=CPU, data=lesions)
-    own = Slices(open_prepared(lesions), "val", seed=3, raters=4, views=VIEWS)
+    own = Slices(open_prepared(lesions), "val", seed=3, raters=4, augment=AUGMENT)
     index = torch.arange(20)
     assert torch.equal(found.pair(index).x, own.pair(index).x)
     assert torch.equal(found.pair(index).y, own.pair(index).y)
@@ -171,8 +171,8 @@ def test_made_up_inputs_of_val_are_others_than_those_of_train_and_test(name):
 
 
 def test_slices_that_stay_in_their_files_are_the_same(prepared):
-    here = Slices(prepared, "train", seed=3, raters=2, views=VIEWS)
-    there = Slices(prepared, "train", seed=3, raters=2, views=VIEWS, resident=False)
+    here = Slices(prepared, "train", seed=3, raters=2, augment=AUGMENT)
+    there = Slices(prepared, "train", seed=3, raters=2, augment=AUGMENT, on_device=False)
     index = torch.arange(20)
     a, b = here.pair(index), there.pair(index)
     assert torch.equal(a.x, b.x)
@@ -180,8 +180,8 @@ def test_slices_that_stay_in_their_files_are_the_same(prepared):
     a, b = here.case(index[:5]), there.case(index[:5])
     assert torch.equal(a.x, b.x)
     assert torch.equal(a.ys, b.ys)
-    assert here.resident
-    assert not there.resident
+    assert here.on_device
+    assert not there.on_device
 
 
 def test_slices_stay_in_their_files_where_they_would_take_too_much_memory(lesions, monkeypatch):
@@ -190,7 +190,7 @@ def test_slices_stay_in_their_files_where_they_would_take_too_much_memory(lesion
     def resident() -> bool:
         return build_source(
             config, "train", seed=0, device=CPU, data=lesions, resident="auto"
-        ).resident
+        ).on_device
 
     assert resident()
     monkeypatch.setattr("mue.data.build.os.sysconf", lambda _: 10)

@@ -1,4 +1,4 @@
-"""The graders' outlines: read from XML, joined into nodules, filled."""
+"""The raters' outlines: read from XML, joined into nodules, filled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scipy.spatial import KDTree
 
 from mue.errors import MueError
 
-GRADERS = 4
+RATERS = 4
 _SHRINK, _SMALLEST = 0.9, 0.1
 _SIDE = 4096
 
@@ -38,20 +38,20 @@ class Contour:
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """What one grader drew around one lesion.
+    """What one rater drew around one lesion.
 
     Attributes:
-        grader: Number of the reading session.
+        rater: Number of the reading session.
         contours: The outlines, at least one.
     """
 
-    grader: int
+    rater: int
     contours: tuple[Contour, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What all graders said about one series.
+    """What all raters said about one series.
 
     Attributes:
         series_uid: The series that they looked at.
@@ -89,12 +89,12 @@ def read_message(data: bytes) -> Reading | None:
     if not series:
         raise MueError("names no SeriesInstanceUid")
     found: list[Annotation] = []
-    for grader, session in enumerate(root.iterfind("readingSession")):
+    for rater, session in enumerate(root.iterfind("readingSession")):
         for nodule in session.iterfind("unblindedReadNodule"):
             each = [_contour(roi) for roi in nodule.iterfind("roi")]
             outlined = tuple(contour for contour in each if len(contour.points) > 1)
             if any(contour.inside for contour in outlined):
-                found.append(Annotation(grader, outlined))
+                found.append(Annotation(rater, outlined))
     return Reading(series, tuple(found))
 
 
@@ -150,7 +150,7 @@ def join(
     pylidc does so, hence the public data sets do. While any group has more than four annotations,
     the tolerance shrinks by a tenth, down to 0.1. Where two lesions touch even that does not part
     them (8 of 745 scans); such a group is built up again from the closest centroids on, and no
-    grader joins it twice.
+    rater joins it twice.
 
     Args:
         annotations: All annotations of a series.
@@ -174,14 +174,14 @@ def join(
         distance[i, j] = distance[j, i] = trees[i].query(cloud[j])[0].min()
     tolerance = thickness
     groups = _connected(distance <= tolerance + 1e-9)
-    while max(map(len, groups)) > GRADERS and tolerance * _SHRINK >= _SMALLEST:
+    while max(map(len, groups)) > RATERS and tolerance * _SHRINK >= _SMALLEST:
         tolerance *= _SHRINK
         groups = _connected(distance <= tolerance + 1e-9)
     middle = np.array([points.mean(axis=0) for points in cloud])
     parted = [
         part
         for group in groups
-        for part in ([group] if len(group) <= GRADERS else _part(group, annotations, middle))
+        for part in ([group] if len(group) <= RATERS else _part(group, annotations, middle))
     ]
     parted.sort(key=lambda group: (float(middle[group, 2].mean()), group[0]))
     return [[annotations[i] for i in group] for group in parted]
@@ -196,7 +196,7 @@ def _connected(near: Bool[np.ndarray, "n n"]) -> list[list[int]]:
 def _part(
     group: list[int], annotations: Sequence[Annotation], middle: Float[np.ndarray, "n 3"]
 ) -> list[list[int]]:
-    """Divide a group so that no grader is twice in a part: the closest pairs join first."""
+    """Divide a group so that no rater is twice in a part: the closest pairs join first."""
     parts = [[i] for i in group]
     pairs = sorted(
         combinations(group, 2),
@@ -205,8 +205,8 @@ def _part(
     for i, j in pairs:
         a, b = (next(part for part in parts if k in part) for k in (i, j))
         if a is not b:
-            graders = [annotations[k].grader for k in a + b]
-            if len(graders) <= GRADERS and len(set(graders)) == len(graders):
+            raters = [annotations[k].rater for k in a + b]
+            if len(raters) <= RATERS and len(set(raters)) == len(raters):
                 parts = [part for part in parts if part is not a and part is not b]
                 parts.append(sorted(a + b))
     return parts

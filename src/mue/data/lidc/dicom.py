@@ -1,4 +1,4 @@
-"""The archive's own form: a folder of DICOM slices with the graders' XML beside them."""
+"""The archive's own form: a folder of DICOM slices with the raters' XML beside them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pydicom.errors import BytesLengthException, InvalidDicomError
 from pydicom.uid import ExplicitVRLittleEndian, ImplicitVRLittleEndian
 
 from mue.data.lidc.archive import LARGEST, File, Meter, walk
-from mue.data.lidc.contours import GRADERS, Annotation, Reading, centre, draw, join, read_message
+from mue.data.lidc.contours import RATERS, Annotation, Reading, centre, draw, join, read_message
 from mue.data.lidc.options import Options
 from mue.data.prepared.item import Bad, Item
 from mue.errors import MueError
@@ -85,7 +85,7 @@ class _Crop:
 
 
 def read(sources: Sequence[Path], options: Options, meter: Meter) -> Iterator[Item | Bad]:
-    """The slices of every nodule that a grader outlined.
+    """The slices of every nodule that a rater outlined.
 
     The sources are read twice: first headers and XML, which say where the nodules are, then the
     pixels of the slices that show one. So memory holds one slice, whatever the size of the scans.
@@ -260,7 +260,7 @@ def _items(file: File, crops: Sequence[_Crop], options: Options) -> Iterator[Ite
             _start(middle, size, whole)
             for middle, whole in zip(crop.centre, hounsfield.shape[::-1], strict=True)
         )
-        masks = np.zeros((GRADERS, size, size), dtype=bool)
+        masks = np.zeros((RATERS, size, size), dtype=bool)
         for mask, annotation in zip(masks, crop.annotations, strict=False):
             here = [contour for contour in annotation.contours if contour.slice_uid == uid]
             mask[:] = draw(here, left, top, size)

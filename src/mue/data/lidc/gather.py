@@ -1,4 +1,4 @@
-"""Slices that come as five files: an image and the masks of four graders."""
+"""Slices that come as five files: an image and the masks of four raters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mue.data.lidc.png import drawing, picture
 from mue.data.prepared.item import Bad, Item, Key
 from mue.errors import MueError
 
-GRADERS = 4
+RATERS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def gather(
                 found.image = file
             else:
                 found.masks[part.mask] = file
-            if found.image is not None and len(found.masks) == GRADERS:
+            if found.image is not None and len(found.masks) == RATERS:
                 home[key] = source
                 yield _item(waiting.pop(key), key, options)
         for key, found in waiting.items():
@@ -95,8 +95,8 @@ def _surplus(part: Part, found: _Slice | None, finished: bool) -> str | None:
             return "is a second image of the same slice"
         return None
     masks = {} if found is None else found.masks
-    if finished or part.mask in masks or len(masks) == GRADERS:
-        return f"is one mask more than the {GRADERS} of its slice"
+    if finished or part.mask in masks or len(masks) == RATERS:
+        return f"is one mask more than the {RATERS} of its slice"
     return None
 
 
@@ -126,7 +126,7 @@ def _unfinished(key: Key, found: _Slice) -> Bad:
     """What a slice lacks."""
     if found.image is None:
         return Bad("/".join(key), f"has {len(found.masks)} masks but no image")
-    return Bad(found.image.where, f"has {len(found.masks)} masks; a slice has {GRADERS}")
+    return Bad(found.image.where, f"has {len(found.masks)} masks; a slice has {RATERS}")
 
 
 def _size(array: np.ndarray) -> str:

@@ -71,7 +71,7 @@ def read(
     options: Options,
     watch: Callable[[int, int], None] | None = None,
 ) -> Iterator[Item | Bad]:
-    """The slices of LIDC-IDRI with the masks of their graders.
+    """The slices of LIDC-IDRI with the masks of their raters.
 
     Items come as they are found and in no order that means anything. What cannot be imported comes
     between them as a `Bad`; one with a key takes back an item that came before.

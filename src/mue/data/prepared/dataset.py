@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mue.config.schema import ViewsConfig
-from mue.data.augment import DRAWS, view
+from mue.config.schema import AugmentConfig
+from mue.data.augment import N_UNIFORM, augment_slices
 from mue.data.prepared.splits import Split
 from mue.data.prepared.store import Prepared
 from mue.data.random import uniform
@@ -22,7 +22,7 @@ class Slices:
     `pair` draws from them without end: item i is a slice, raters and a view of it that depend on
     (seed, i) alone. `case` gives slice i itself, with all of its raters. Slices stay bytes and
     masks bits until they are asked for: 10,000 slices of 128 x 128 with four raters take 250 MB.
-    They lie on the device, or, where they are not `resident`, in their files: then the bytes and
+    They lie on the device, or, with `on_device` False, in their files: then the bytes and
     bits that a batch needs are read and brought there, and unpacked and augmented there.
     """
 
@@ -33,12 +33,12 @@ class Slices:
         *,
         seed: int = 0,
         raters: int = 1,
-        views: ViewsConfig | None = None,
+        augment: AugmentConfig | None = None,
         device: torch.device | None = None,
-        resident: bool = True,
+        on_device: bool = True,
     ) -> None:
         self.device = torch.device("cpu") if device is None else device
-        self.resident = resident
+        self.on_device = on_device
         self.seed = seed
         member = prepared.members(split)
         if not len(member):
@@ -52,13 +52,13 @@ class Slices:
                 f"{prepared.folder}), got {raters}"
             )
         self.raters = raters
-        self.views = ViewsConfig() if views is None else views
+        self.augment = AugmentConfig() if augment is None else augment
         self.size = prepared.size
         self.rows = [prepared.rows[i] for i in member]
         self._prepared, self._member = prepared, member
         self._image, self._mask = (
             (torch.from_numpy(a[member]).to(self.device) for a in (prepared.images, prepared.masks))
-            if resident
+            if on_device
             else (None, None)
         )
         self._bit = torch.arange(7, -1, -1, device=self.device, dtype=torch.uint8)
@@ -69,12 +69,14 @@ class Slices:
     def pair(self, index: Int[Tensor, " b"]) -> Pair:
         """Slices drawn with replacement, each in a view of its own and with some of its raters."""
         total = self._prepared.raters
-        where = self.device if self.resident else torch.device("cpu")
-        u = uniform(self.seed, index.to(where), 1 + DRAWS + total)
+        where = self.device if self.on_device else torch.device("cpu")
+        u = uniform(self.seed, index.to(where), 1 + N_UNIFORM + total)
         which = (u[:, 0].double() * len(self.rows)).long()
-        order = u[:, 1 + DRAWS :].argsort(dim=1)[:, : self.raters]
+        order = u[:, 1 + N_UNIFORM :].argsort(dim=1)[:, : self.raters]
         u, order = u.to(self.device), order.to(self.device)
-        x, y = view(self._x(which), self._ys(which, order), u[:, 1 : 1 + DRAWS], self.views)
+        x, y = augment_slices(
+            self._x(which), self._ys(which, order), u[:, 1 : 1 + N_UNIFORM], self.augment
+        )
         return Pair(x, y[:, :, None])
 
     def case(self, index: Int[Tensor, " b"]) -> Case:

@@ -13,14 +13,14 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One slice of one lesion with the masks of its four graders, in no order.
+    """One slice of one lesion with the masks of its four raters, in no order.
 
     Attributes:
         patient: LIDC-IDRI-XXXX, or the series UID where the source names no patient.
         nodule: The lesion, unique within its patient.
         slice: The slice, unique within its nodule.
         image: Grey values.
-        masks: What each grader drew; empty for a grader who drew nothing.
+        masks: What each rater drew; empty for a rater who drew nothing.
         spacing: Millimetres from pixel to pixel, None where the source does not say.
         source: The file that the image came from, relative to what was imported.
     """

@@ -36,7 +36,7 @@ class GuessingGame:
         device: torch.device | None = None,
     ) -> None:
         self.device = torch.device("cpu") if device is None else device
-        self.resident = True
+        self.on_device = True
         self.seed = seed
         self.answers = answers
         pool = digits(split)

@@ -21,7 +21,7 @@ class Bars:
 
     def __init__(self, *, seed: int = 0, device: torch.device | None = None) -> None:
         self.device = torch.device("cpu") if device is None else device
-        self.resident = True
+        self.on_device = True
         self.seed = seed
         self._prob = torch.tensor(list(KINDS.values()), device=self.device)
 

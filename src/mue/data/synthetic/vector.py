@@ -26,7 +26,7 @@ class Turns:
 
     def __init__(self, *, seed: int = 0, device: torch.device | None = None) -> None:
         self.device = torch.device("cpu") if device is None else device
-        self.resident = True
+        self.on_device = True
         self.seed = seed
         self._prob = torch.tensor(list(KINDS.values()), device=self.device)
         angle = torch.arange(3, device=self.device) * (2 * torch.pi / 3)
@@ -37,7 +37,7 @@ class Turns:
         """Points, each with a turned one."""
         u, kind, x = self._make(index)
         turn = self._turn[choose(u[:, 2:], self._prob[kind])[:, 0]]
-        noise = NOISE * normal(self.seed, index.to(self.device), 2, stream=1)
+        noise = NOISE * normal(self.seed, index.to(self.device), 2, salt=1)
         return Pair(x, (torch.einsum("bij,bj->bi", turn, x) + noise)[:, None])
 
     def case(self, index: Int[Tensor, " b"]) -> Case:
