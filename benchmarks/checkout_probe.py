@@ -1,0 +1,94 @@
+"""What `compare_checkouts.py` runs in a process of each checkout.
+
+    PYTHONPATH=CHECKOUT/src:CHECKOUT/benchmarks python -P checkout_probe.py answers INPUTS OUT
+    PYTHONPATH=CHECKOUT/src:CHECKOUT/benchmarks python -P checkout_probe.py speed
+
+It calls only what both checkouts have: `mue.load(name).propose(x, k)`, and for training the code
+with which each checkout measures itself.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.numpy import load_file, save_file
+
+import mue
+
+Step = Callable[[], object]
+ANSWERS, CHUNK = 16, 8
+MAX_ANSWERS = ("max_answers", "most")
+"""What the largest k is called, now and before."""
+REPLY = "@reply"
+"""Begins a line that the other process waits for; a compiler may print lines of its own."""
+
+
+def answers(inputs: Path, out: Path) -> None:
+    """Write what each model answers to the inputs that are kept under its name."""
+    for name, x in load_file(inputs).items():
+        predictor = mue.load(name, device="cpu")
+        total = next(getattr(predictor, n) for n in MAX_ANSWERS if hasattr(predictor, n))
+        found: dict[str, list[np.ndarray]] = {"y": [], "prob": [], "code": [], "rest": []}
+        for start in range(0, len(x), CHUNK):
+            hypotheses = predictor.propose(x[start : start + CHUNK], min(ANSWERS, total))
+            for key, values in found.items():
+                values.append(getattr(hypotheses, key).numpy())
+        arrays = {key: np.concatenate(values) for key, values in found.items()}
+        save_file(arrays, out / f"{name}.safetensors")
+
+
+def training_step(preset: str) -> Step:
+    """A function that takes one more step of the checkout's own training."""
+    try:
+        from timing import setups, training
+    except ImportError:  # until the measurement of speed left the package
+        from mue.bench import setups, training  # pyright: ignore[reportMissingImports]
+    device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+    course = next(c for c in training.courses(device) if c.preset == preset)
+    config = training.course_config(course, device)
+    source = training.course_source(course, config, device)
+    return training.stepper(setups.ours(config), source, device)
+
+
+def answering_step(model: str) -> Step:
+    """A function that asks for the answers to one image of 128 x 128."""
+    predictor = mue.load(model)
+    x = torch.rand(1, 1, 128, 128, generator=torch.Generator().manual_seed(0))
+    x = x.to(next(predictor.network.parameters()).device)
+    return lambda: predictor.propose(x, ANSWERS)
+
+
+def seconds(step: Step, calls: int) -> float:
+    """Of one call, in the mean of so many."""
+    wait = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
+    wait()
+    start = perf_counter()
+    for _ in range(calls):
+        step()
+    wait()
+    return (perf_counter() - start) / calls
+
+
+def speed() -> None:
+    """Answer lines of `KIND NAME CALLS`: prepare a step where it is new, and time it."""
+    steps: dict[tuple[str, str], Step] = {}
+    kinds: dict[str, Callable[[str], Any]] = {"train": training_step, "answer": answering_step}
+    for line in sys.stdin:
+        kind, name, calls = line.split()
+        if (kind, name) not in steps:
+            steps.clear()  # the one before is not asked for again
+            steps[kind, name] = kinds[kind](name)
+        print(REPLY, seconds(steps[kind, name], int(calls)), flush=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "answers":
+        answers(Path(sys.argv[2]), Path(sys.argv[3]))
+    else:
+        speed()
