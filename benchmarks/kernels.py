@@ -3,10 +3,10 @@
     python benchmarks/kernels.py [--tiles] [--shapes "guess 16-16" ...]
 
 Prints for each shape the microseconds of a 3x3 convolution with bias and ReLU (forward), of the
-gradient of its input with the mask (input) and of its weight and bias (weight): by cuDNN, by
-`mue.kernels.launch`, and the least that the memory allows. With `--tiles`, many ways to cut them
-are
-timed, and the fastest three are shown: what `conv_tiles` and `grad_tiles` should choose.
+gradient of its input through the ReLU before it (input) and of the gradients of its weight and bias
+(weight): by cuDNN, by `mue.kernels.launch`, and the lower bound given by the memory bandwidth. With
+`--tiles`, many block sizes are timed, and the fastest three are shown: what `forward_tiles` and
+`grad_weight_tiles` should choose.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ SHAPES = {
     "lidc 256-256": (64, 8, 8, 256, 256),
     "lidc deepest": (64, 4, 4, 512, 512),
 }
-"""Inputs, height, width, channels in and out."""
+"""Batch, height, width, input and output channels."""
 KINDS = ("forward", "input", "weight")
 Tiles = dict[str, int]
 
 
 def microseconds(work: Callable[[], object], times: int = 10) -> float:
-    """How long some work takes, recorded as a graph so that no launch is waited for."""
+    """The time of one call, in a CUDA graph of several: launches cost nothing there."""
     for _ in range(3):
         work()
     torch.cuda.synchronize()
@@ -67,15 +67,15 @@ def microseconds(work: Callable[[], object], times: int = 10) -> float:
 
 
 def bandwidth() -> float:
-    """Bytes a second of a large copy, read and written."""
+    """Memory bandwidth in bytes a second: a large copy, read and written."""
     a = torch.empty(1 << 28, dtype=torch.uint8, device="cuda")
     b = torch.empty_like(a)
     return 2 * a.numel() / microseconds(lambda: b.copy_(a)) * 1e6
 
 
 def jobs(shape: str) -> dict[str, tuple[Callable[[], object], Callable[[], torch.Tensor]]]:
-    """The three kinds of work at a shape, each by the library and by us."""
-    from mue.kernels.launch import convolution, gradients
+    """The three kinds of computation at a shape, each by cuDNN and by our kernels."""
+    from mue.kernels.launch import conv3x3, conv_grad_weight
 
     b, h, w, c, n = SHAPES[shape]
     torch.manual_seed(0)
@@ -86,7 +86,7 @@ def jobs(shape: str) -> dict[str, tuple[Callable[[], object], Callable[[], torch
     weight_ = weight.permute(0, 3, 1, 2)
     bias_ = bias.bfloat16()
 
-    def back(which: list[bool]) -> tuple[torch.Tensor, ...]:
+    def backward(which: list[bool]) -> tuple[torch.Tensor, ...]:
         return torch.ops.aten.convolution_backward(
             g_, x_, weight_, [n], [1, 1], [1, 1], [1, 1], False, [0, 0], 1, which
         )
@@ -94,90 +94,90 @@ def jobs(shape: str) -> dict[str, tuple[Callable[[], object], Callable[[], torch
     return {
         "forward": (
             lambda: F.conv2d(x_, weight_, bias_, padding=1).relu_(),
-            lambda: convolution(x, weight, bias=bias, relu=True),
+            lambda: conv3x3(x, weight, bias=bias, relu=True),
         ),
         "input": (
-            lambda: torch.where(x_ > 0, back([True, False, False])[0], 0),
-            lambda: convolution(g, weight, turned=True, mask=x),
+            lambda: torch.where(x_ > 0, backward([True, False, False])[0], 0),
+            lambda: conv3x3(g, weight, grad_input=True, relu_mask=x),
         ),
-        "weight": (lambda: back([False, True, True]), lambda: gradients(x, g)[0]),
+        "weight": (lambda: backward([False, True, True]), lambda: conv_grad_weight(x, g)[0]),
     }
 
 
-def ways(shape: str, kind: str) -> list[Tiles]:
-    """Some ways to cut the work. Not all of them fit into a processor."""
-    from mue.kernels import launch as kernels
+def candidate_tiles(shape: str, kind: str) -> list[Tiles]:
+    """The chosen tiles and variations of them. Not all of them fit into shared memory."""
+    from mue.kernels import launch
 
     b, h, w, c, n = SHAPES[shape]
     if kind == "input":
         c, n = n, c
     m = b * h * w
     grad = kind == "weight"
-    own = (
-        kernels.grad_tiles(m, h, w, c, n, 3)
+    chosen = (
+        launch.grad_weight_tiles(m, h, w, c, n, 3)
         if grad
-        else kernels.conv_tiles(m, h, w, c, 0, n, masked=kind == "input")
+        else launch.forward_tiles(m, h, w, c, 0, n, has_relu_mask=kind == "input")
     )
-    found = [own]
-    if "SY" in own:
-        many = "parts" if grad else "PROGRAMS"
-        tall = ((1, 2), (2, 2)) if grad else ((1, 2), (2, 2), (4, 2))
-        for tile, bm, stages, count in itertools.product(
-            tall, (64, 128), (1, 2, 3), (132, 264, 528)
+    candidates = [chosen]
+    if "TILE_H" in chosen:
+        grid = "splits" if grad else "programs"
+        sizes = ((1, 2), (2, 2)) if grad else ((1, 2), (2, 2), (4, 2))
+        for size, block_m, stages, count in itertools.product(
+            sizes, (64, 128), (1, 2, 3), (132, 264, 528)
         ):
-            if window := kernels.window(h, w, c, n, *tile):
-                cut = {"BM": bm, "num_warps": bm // 16, "num_stages": stages}
-                found.append(own | window | cut | {many: count})
-        return found
-    for bm, warps, stages in itertools.product((64, 128), (4, 8), (1, 3, 4)):
-        cut = {"BM": bm, "num_warps": warps, "num_stages": stages}
+            if tile := launch.few_channels_tile(h, w, c, n, *size):
+                options = {"BLOCK_M": block_m, "num_warps": block_m // 16, "num_stages": stages}
+                candidates.append(chosen | tile | options | {grid: count})
+        return candidates
+    for block_m, warps, stages in itertools.product((64, 128), (4, 8), (1, 3, 4)):
+        options = {"BLOCK_M": block_m, "num_warps": warps, "num_stages": stages}
         if grad:
-            parts = (own["parts"], 2 * own["parts"], max(1, own["parts"] // 2))
-            found += [own | cut | {"parts": p} for p in parts]
+            splits = (chosen["splits"], 2 * chosen["splits"], max(1, chosen["splits"] // 2))
+            candidates += [chosen | options | {"splits": s} for s in splits]
         else:
-            found.append(own | cut)
-    return found
+            candidates.append(chosen | options)
+    return candidates
 
 
-def every_way(shape: str, kind: str, *, timed: bool) -> list[tuple[float, Tiles]]:
-    """The work cut in each of them; untimed, they are only compiled."""
-    from mue.kernels import launch as kernels
+def time_candidates(shape: str, kind: str, *, timed: bool) -> list[tuple[float, Tiles]]:
+    """The time of each of the candidate tiles; with `timed=False`, they are only compiled."""
+    from mue.kernels import launch
 
-    found: list[tuple[float, Tiles]] = []
-    chooser = "grad_tiles" if kind == "weight" else "conv_tiles"
-    own, work = getattr(kernels, chooser), jobs(shape)[kind][1]
-    right = work().float()
-    for tiles in ways(shape, kind):
+    times: list[tuple[float, Tiles]] = []
+    chooser = "grad_weight_tiles" if kind == "weight" else "forward_tiles"
+    original, job = getattr(launch, chooser), jobs(shape)[kind][1]
+    expected = job().float()
+    for tiles in candidate_tiles(shape, kind):
 
         def choose(*_: Any, tiles: Tiles = tiles, **__: Any) -> Tiles:
             return dict(tiles)
 
-        setattr(kernels, chooser, choose)
+        setattr(launch, chooser, choose)
         try:
-            off = (work().float() - right).norm() / right.norm()
-            if timed and off > 0.02:
-                print(f"  {kind} {tiles}: off by {off:.2f}")
+            error = (job().float() - expected).norm() / expected.norm()
+            if timed and error > 0.02:
+                print(f"  {kind} {tiles}: relative error {error:.2f}")
             elif timed:
-                found.append((microseconds(work), tiles))
-        except Exception as error:  # whatever a compiler may raise
+                times.append((microseconds(job), tiles))
+        except Exception as failure:  # whatever a compiler may raise
             if timed:
-                print(f"  {kind} {tiles}: {type(error).__name__}")
-    setattr(kernels, chooser, own)
-    return found
+                print(f"  {kind} {tiles}: {type(failure).__name__}")
+    setattr(launch, chooser, original)
+    return times
 
 
 def compile_all(job: tuple[str, str]) -> None:
-    """Fill the cache of compiled kernels, from a process of its own."""
-    every_way(*job, timed=False)
+    """Fill Triton's cache of compiled kernels, from a process of its own."""
+    time_candidates(*job, timed=False)
 
 
 def main() -> None:
-    """Time them."""
+    """Print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--tiles", action="store_true", help="time many ways to cut the work")
-    parser.add_argument("--shapes", nargs="*", default=list(SHAPES), help="only these")
+    parser.add_argument("--tiles", action="store_true", help="time many block sizes")
+    parser.add_argument("--shapes", nargs="*", default=list(SHAPES), help="only these shapes")
     arguments = parser.parse_args()
     torch.backends.cudnn.benchmark = True
     speed = bandwidth()
@@ -190,13 +190,13 @@ def main() -> None:
         b, h, w, c, n = SHAPES[shape]
         floor = 2 * b * h * w * (c + n) / speed * 1e6
         for kind, (library, ours) in jobs(shape).items():
-            theirs, mine = microseconds(library), microseconds(ours)
-            print(f"{shape:16}{kind:10}{theirs:8.0f}{mine:8.0f}{theirs / mine:8.2f}{floor:8.1f}")
+            cudnn, triton = microseconds(library), microseconds(ours)
+            print(f"{shape:16}{kind:10}{cudnn:8.0f}{triton:8.0f}{cudnn / triton:8.2f}{floor:8.1f}")
         if arguments.tiles:
             for kind in KINDS:
-                best = sorted(every_way(shape, kind, timed=True), key=lambda t: t[0])[:3]
-                for took, tiles in best:
-                    print(f"  {kind} {took:.0f}: {tiles}")
+                best = sorted(time_candidates(shape, kind, timed=True), key=lambda t: t[0])[:3]
+                for time, tiles in best:
+                    print(f"  {kind} {time:.0f}: {tiles}")
 
 
 if __name__ == "__main__":

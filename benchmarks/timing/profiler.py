@@ -163,19 +163,16 @@ def operators(name: str, shapes: list[Any], kinds: list[str], width: int = 4) ->
     """What an operator of a trace does at the least, by the shapes and types of its inputs.
 
     Convolutions keep height and width, as all of them here do. An operator that is no convolution
-    and no product reads its inputs and writes one output, of the size of the largest of them. Our
-    own operators name all that they read and write.
+    and no product reads its inputs and writes one output, of the size of the largest of them. Of
+    operators that are not torch's own, such as autograd functions, nothing is known.
     """
     short = name.removeprefix("aten::")
     given: list[tuple[list[int], int]] = []
     for shape, kind in zip(shapes, kinds, strict=False):
         if kind in _WIDTH or kind == "TensorList":
             given += [(s, _WIDTH.get(kind, width)) for s in _tensors([shape])]
-    if not given or short in _FREE:
+    if not given or short in _FREE or not name.startswith(("aten::", "triton")):
         return []
-    if name.startswith("mue::"):
-        moved = sum(math.prod(s) * w for s, w in given)
-        return [Operator(short, moved, _computed(short, [s for s, _ in given]), width=1)]
     tensors, each = [s for s, _ in given], max(w for _, w in given)
     if short in ("convolution_backward", "_slow_conv2d_backward"):
         grad, x, weight = tensors[:3]
@@ -192,19 +189,6 @@ def operators(name: str, shapes: list[Any], kinds: list[str], width: int = 4) ->
         written = 0 if name.startswith("triton") else _written(short, tensors) * each
         return [Operator(short, read + written, width=1)]
     return [Operator(o.name, o.numbers, o.operations, each) for o in found]
-
-
-def _computed(short: str, tensors: list[list[int]]) -> int:
-    """What an operator of `mue.kernels.launch` computes; tensors are b h w c, weights o ky kx i."""
-    match short, tensors:
-        case "mue::convolution", [x, _, y, second, own, *_] if own[1:3] == [1, 1]:
-            return 2 * math.prod(y) * (9 * x[3] + second[3])
-        case "mue::convolution", [x, _, y, *_]:
-            return 2 * math.prod(y) * 9 * x[3]
-        case "mue::gradients", [_, g, weight]:
-            return 2 * math.prod(g) * math.prod(weight[1:])
-        case _:
-            return 0
 
 
 def _written(short: str, tensors: list[list[int]]) -> int:

@@ -15,8 +15,6 @@ from mue.nn.affine import Affine
 from mue.nn.blocks import Also, ResidualBlock, Rise, compute_
 from mue.nn.shared import Shared, share_
 from mue.nn.streams import Errands
-from timing.floor import Limits
-from timing.profiler import read, record
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 DTYPE = torch.bfloat16 if torch.cuda.is_available() else torch.float32
@@ -242,18 +240,3 @@ def test_blocks_that_are_told_to_use_them():
     plain = block.fall(x)
     compute_(block, kernels=True, recompute=False)
     assert all(torch.equal(a.float(), b) for a, b in zip(block.fall(x), plain, strict=True))
-
-
-def test_a_profiler_sees_what_they_read_and_write(tmp_path):
-    block, x = whole(ResidualBlock(5, 8)), small(1, 5, 4, 4).to(DTYPE)
-
-    def job() -> None:
-        by_kernels(block, x, also="half")[0].sum().backward()
-
-    record(job, DEVICE, tmp_path / "trace.json", 1, warmup=1)
-    found = read(tmp_path / "trace.json", Limits(1e12, 1e12), 1).operators
-    ours = {c.name: c for c in found if c.name.startswith("mue::")}
-    assert ours.keys() == {"mue::convolution", "mue::gradients", "mue::halve", "mue::rejoin"}
-    assert all(c.bytes for c in ours.values())
-    first = next(c for c in found if c.shapes.startswith("1x4x4x5 8x3x3x5 1x4x4x8"))
-    assert first.operations == 2 * 16 * 8 * 45

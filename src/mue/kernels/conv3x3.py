@@ -1,7 +1,14 @@
-"""3x3 convolutions and their gradients, in Triton, one tap of the kernel after the other.
+"""3x3 convolutions and their gradients in Triton, as implicit matrix products.
 
-Tensors are b h w c in memory. A weight is o ky kx i, as PyTorch keeps one in channels_last, in the
-precision of what it is multiplied with. Sums are float32.
+A convolution is the product of a matrix of image patches, pixels x (9 C), with the weights,
+(9 C) x N. The patches are never written to memory: a loop over the nine positions of the kernel
+loads the pixels shifted by each ("implicit GEMM"). With many channels, every loaded value takes
+part in enough multiplications to keep the tensor cores busy. With at most 32, loading each pixel
+nine times dominates, and the kernels of `conv3x3_few_channels` are used where they apply.
+
+Memory layout: images are b h w c, weights o ky kx i (PyTorch's channels_last), both in the
+precision of the matrix product; sums are float32. C and N are the input and output channels, m
+counts pixels, BLOCK_* are the sizes of the block that one program computes.
 """
 
 # Triton has no types, and is not installed where there is no GPU.
@@ -15,205 +22,224 @@ import triton.language as tl
 
 @triton.jit
 @no_type_check
-def convolve(
+def conv3x3_forward(
     x,
-    w,
-    bias,
-    x2,
-    w2,
-    bias2,
-    mask,
-    y,
-    m_all,
-    H: tl.constexpr,
-    W: tl.constexpr,
-    C: tl.constexpr,
-    C2: tl.constexpr,
-    N: tl.constexpr,
-    TURNED: tl.constexpr,
-    BIAS: tl.constexpr,
-    SECOND: tl.constexpr,
-    RELU: tl.constexpr,
-    MASK: tl.constexpr,
-    BM: tl.constexpr,
-    BN: tl.constexpr,
-    BC: tl.constexpr,
-    BC2: tl.constexpr,
-):
-    """A 3x3 convolution with what surrounds it: y = [mask >] [relu] (x * w + bias + shortcut(x2)).
-
-    TURNED reads the weights as the gradient of the input needs them: the kernel turned round, in
-    and out exchanged. SECOND: 0 no shortcut, 1 x2 itself, 2 a 1x1 convolution of x2.
-    """
-    m = tl.program_id(0) * BM + tl.arange(0, BM)
-    n = tl.program_id(1) * BN + tl.arange(0, BN)
-    inside = m < m_all
-    column = m % W
-    row = (m // W) % H
-    n_ok = n < N
-    acc = tl.zeros((BM, BN), dtype=tl.float32)
-    blocks: tl.constexpr = (C + BC - 1) // BC
-    for t in range(9 * blocks):
-        tap = t // blocks
-        c = (t % blocks) * BC + tl.arange(0, BC)
-        dy = tap // 3 - 1
-        dx = tap % 3 - 1
-        seen = inside & (row + dy >= 0) & (row + dy < H) & (column + dx >= 0) & (column + dx < W)
-        at = x + (m + dy * W + dx)[:, None] * C + c[None, :]
-        if C % BC == 0:
-            a = tl.load(at, mask=seen[:, None], other=0.0)
-        else:
-            ok = seen[:, None] & (c < C)[None, :]
-            a = tl.load(at, mask=ok, other=0.0)
-        if TURNED:
-            of = w + c[:, None] * (9 * N) + (8 - tap) * N + n[None, :]
-        else:
-            of = w + n[None, :] * (9 * C) + tap * C + c[:, None]
-        if C % BC == 0 and N % BN == 0:
-            b = tl.load(of)
-        else:
-            b = tl.load(of, mask=(c < C)[:, None] & n_ok[None, :], other=0.0)
-        acc = tl.dot(a, b, acc)
-    if SECOND == 2:
-        for t in range((C2 + BC2 - 1) // BC2):
-            c = t * BC2 + tl.arange(0, BC2)
-            a = tl.load(
-                x2 + m[:, None] * C2 + c[None, :],
-                mask=inside[:, None] & (c < C2)[None, :],
-                other=0.0,
-            )
-            if TURNED:
-                of = w2 + c[:, None] * N + n[None, :]
-            else:
-                of = w2 + n[None, :] * C2 + c[:, None]
-            b = tl.load(of, mask=(c < C2)[:, None] & n_ok[None, :], other=0.0)
-            acc = tl.dot(a, b, acc)
-    to = m[:, None] * N + n[None, :]
-    ok = inside[:, None] & n_ok[None, :]
-    if SECOND == 1:
-        acc += tl.load(x2 + to, mask=ok, other=0.0).to(tl.float32)
-    if BIAS:
-        acc += tl.load(bias + n, mask=n_ok, other=0.0)[None, :]
-        if SECOND == 2:
-            acc += tl.load(bias2 + n, mask=n_ok, other=0.0)[None, :]
-    if RELU:
-        acc = tl.maximum(acc, 0.0)
-    if MASK:
-        acc = tl.where(tl.load(mask + to, mask=ok, other=0.0) > 0, acc, 0.0)
-    tl.store(y + to, acc.to(y.dtype.element_ty), mask=ok)
-
-
-@triton.jit
-@no_type_check
-def weigh(
-    x,
-    g,
-    dw,
-    db,
-    m_all,
-    parts,
-    H: tl.constexpr,
-    W: tl.constexpr,
-    C: tl.constexpr,
-    N: tl.constexpr,
-    ROWS: tl.constexpr,
-    ADD: tl.constexpr,
-    BM: tl.constexpr,
-    BN: tl.constexpr,
-    BC: tl.constexpr,
-):
-    """Parts of the gradients of weight and bias: of a row of a 3x3 kernel, or of a 1x1 (ROWS 1).
-
-    dw[part, n, tap, c] = sum over the pixels of a part of g[pixel, n] x[pixel + tap, c]. ADD adds
-    them to what is there.
-    """
-    part = tl.program_id(1)
-    blocks: tl.constexpr = (C + BC - 1) // BC
-    ky = tl.program_id(0) // blocks
-    c = (tl.program_id(0) % blocks) * BC + tl.arange(0, BC)
-    n = tl.program_id(2) * BN + tl.arange(0, BN)
-    c_ok = c < C
-    n_ok = n < N
-    left = tl.zeros((BC, BN), dtype=tl.float32)
-    middle = tl.zeros((BC, BN), dtype=tl.float32)
-    right = tl.zeros((BC, BN), dtype=tl.float32)
-    total = tl.zeros((BN,), dtype=tl.float32)
-    dy = ky - 1 if ROWS == 3 else 0
-    for start in range(part * BM, m_all, parts * BM):
-        m = start + tl.arange(0, BM)
-        inside = m < m_all
-        column = m % W
-        row = (m // W) % H
-        gy = tl.load(
-            g + m[:, None] * N + n[None, :], mask=inside[:, None] & n_ok[None, :], other=0.0
-        )
-        seen = inside & (row + dy >= 0) & (row + dy < H)
-        at = x + (m + dy * W)[:, None] * C + c[None, :]
-        ok = seen[:, None] & c_ok[None, :]
-        a = tl.load(at, mask=ok, other=0.0)
-        middle = tl.dot(tl.trans(a), gy, middle)
-        if ROWS == 3:
-            a = tl.load(at - C, mask=ok & (column > 0)[:, None], other=0.0)
-            left = tl.dot(tl.trans(a), gy, left)
-            ok = ok & (column < W - 1)[:, None]
-            a = tl.load(at + C, mask=ok, other=0.0)
-            right = tl.dot(tl.trans(a), gy, right)
-        total += tl.sum(gy.to(tl.float32), axis=0)
-    ok = c_ok[:, None] & n_ok[None, :]
-    if ROWS == 3:
-        to = dw + ((part * N + n[None, :]) * 9 + ky * 3) * C + c[:, None]
-        if ADD:
-            left += tl.load(to, mask=ok, other=0.0)
-            middle += tl.load(to + C, mask=ok, other=0.0)
-            right += tl.load(to + 2 * C, mask=ok, other=0.0)
-        tl.store(to, left, mask=ok)
-        tl.store(to + C, middle, mask=ok)
-        tl.store(to + 2 * C, right, mask=ok)
-    else:
-        to = dw + (part * N + n[None, :]) * C + c[:, None]
-        if ADD:
-            middle += tl.load(to, mask=ok, other=0.0)
-        tl.store(to, middle, mask=ok)
-    if tl.program_id(0) == 0:
-        if ADD:
-            total += tl.load(db + part * N + n, mask=n_ok, other=0.0)
-        tl.store(db + part * N + n, total, mask=n_ok)
-
-
-@triton.jit
-@no_type_check
-def total(
-    dw,
-    db,
     weight,
     bias,
-    parts,
+    shortcut,
+    shortcut_weight,
+    shortcut_bias,
+    relu_mask,
+    y,
+    num_pixels,
+    H: tl.constexpr,
+    W: tl.constexpr,
+    C: tl.constexpr,
+    C_SHORTCUT: tl.constexpr,
+    N: tl.constexpr,
+    GRAD_INPUT: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    SHORTCUT: tl.constexpr,
+    RELU: tl.constexpr,
+    RELU_MASK: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+    BLOCK_SHORTCUT: tl.constexpr,
+):
+    """A 3x3 convolution with padding 1, and what follows it in a residual block.
+
+        y = [relu_mask > 0] relu(conv(x, weight) + bias + shortcut)
+
+    Each part after the convolution is optional. SHORTCUT is 0 without one, 1 to add `shortcut` as
+    it is, 2 to add its 1x1 convolution. `relu_mask` is the output of a ReLU, through which a
+    gradient passes only where that output is positive.
+
+    GRAD_INPUT reads the weights flipped along ky and kx, with i and o exchanged: the convolution of
+    the gradient of the output is then the gradient of the input.
+    """
+    m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    m_valid = m < num_pixels
+    column = m % W
+    row = (m // W) % H
+    n_valid = n < N
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    channel_blocks: tl.constexpr = (C + BLOCK_C - 1) // BLOCK_C
+    for step in range(9 * channel_blocks):
+        position = step // channel_blocks  # ky * 3 + kx
+        c = (step % channel_blocks) * BLOCK_C + tl.arange(0, BLOCK_C)
+        dy = position // 3 - 1
+        dx = position % 3 - 1
+        in_image = (
+            m_valid & (row + dy >= 0) & (row + dy < H) & (column + dx >= 0) & (column + dx < W)
+        )
+        x_ptrs = x + (m + dy * W + dx)[:, None] * C + c[None, :]
+        if C % BLOCK_C == 0:
+            a = tl.load(x_ptrs, mask=in_image[:, None], other=0.0)
+        else:
+            x_valid = in_image[:, None] & (c < C)[None, :]
+            a = tl.load(x_ptrs, mask=x_valid, other=0.0)
+        if GRAD_INPUT:
+            w_ptrs = weight + c[:, None] * (9 * N) + (8 - position) * N + n[None, :]
+        else:
+            w_ptrs = weight + n[None, :] * (9 * C) + position * C + c[:, None]
+        if C % BLOCK_C == 0 and N % BLOCK_N == 0:
+            b = tl.load(w_ptrs)
+        else:
+            b = tl.load(w_ptrs, mask=(c < C)[:, None] & n_valid[None, :], other=0.0)
+        acc = tl.dot(a, b, acc)
+    if SHORTCUT == 2:
+        for step in range((C_SHORTCUT + BLOCK_SHORTCUT - 1) // BLOCK_SHORTCUT):
+            c = step * BLOCK_SHORTCUT + tl.arange(0, BLOCK_SHORTCUT)
+            a = tl.load(
+                shortcut + m[:, None] * C_SHORTCUT + c[None, :],
+                mask=m_valid[:, None] & (c < C_SHORTCUT)[None, :],
+                other=0.0,
+            )
+            if GRAD_INPUT:
+                w_ptrs = shortcut_weight + c[:, None] * N + n[None, :]
+            else:
+                w_ptrs = shortcut_weight + n[None, :] * C_SHORTCUT + c[:, None]
+            b = tl.load(w_ptrs, mask=(c < C_SHORTCUT)[:, None] & n_valid[None, :], other=0.0)
+            acc = tl.dot(a, b, acc)
+    y_offsets = m[:, None] * N + n[None, :]
+    y_valid = m_valid[:, None] & n_valid[None, :]
+    if SHORTCUT == 1:
+        acc += tl.load(shortcut + y_offsets, mask=y_valid, other=0.0).to(tl.float32)
+    if HAS_BIAS:
+        acc += tl.load(bias + n, mask=n_valid, other=0.0)[None, :]
+        if SHORTCUT == 2:
+            acc += tl.load(shortcut_bias + n, mask=n_valid, other=0.0)[None, :]
+    if RELU:
+        acc = tl.maximum(acc, 0.0)
+    if RELU_MASK:
+        acc = tl.where(tl.load(relu_mask + y_offsets, mask=y_valid, other=0.0) > 0, acc, 0.0)
+    tl.store(y + y_offsets, acc.to(y.dtype.element_ty), mask=y_valid)
+
+
+@triton.jit
+@no_type_check
+def conv3x3_grad_weight(
+    x,
+    grad,
+    grad_weight,
+    grad_bias,
+    num_pixels,
+    splits,
+    H: tl.constexpr,
+    W: tl.constexpr,
     C: tl.constexpr,
     N: tl.constexpr,
-    Q: tl.constexpr,
-    ADD: tl.constexpr,
-    BP: tl.constexpr,
-    BO: tl.constexpr,
+    KERNEL_SIZE: tl.constexpr,
+    ACCUMULATE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_C: tl.constexpr,
 ):
-    """The parts of `weigh` summed: the gradients of the weight, n c, and of the bias.
+    """Partial sums of the gradients of weight and bias, of a 3x3 or a 1x1 convolution.
 
-    ADD adds them to what is there. Where Q pixels were taken as one, with Q times the channels,
-    each is to be seen by itself: of the Q by Q blocks of the result, those on the diagonal.
+        grad_weight[split, n, ky, kx, c] = sum_m grad[m, n] x[m shifted by (ky, kx), c]
+        grad_bias[split, n] = sum_m grad[m, n]
+
+    The weight is small and the sum over pixels long, so that the pixels are divided into `splits`
+    ("split-K"): programs enough for the whole GPU. `sum_partial_gradients` adds the splits. A
+    program computes one row ky of the kernel. ACCUMULATE, for a single split, adds to the values
+    that are there.
     """
-    o = tl.program_id(0) * BO + tl.arange(0, BO)
-    n = tl.where(o < N * C, o // C, o - N * C)[None, :]
-    c = (o % C)[None, :]
-    p = tl.arange(0, BP)[:, None]
-    of_weight = (p < parts) & (o < N * C)[None, :]
-    of_bias = (p < parts) & ((o >= N * C) & (o < N * C + N))[None, :]
-    acc = tl.zeros((BP, BO), dtype=tl.float32)
-    for q in tl.static_range(Q):
-        at = (q * N + n) * (Q * C) + q * C + c
-        acc += tl.load(dw + p * (Q * N * Q * C) + at, mask=of_weight, other=0.0)
-        acc += tl.load(db + p * (Q * N) + q * N + n, mask=of_bias, other=0.0)
-    found = tl.sum(acc, axis=0)
-    if ADD:
-        found += tl.load(weight + o, mask=o < N * C, other=0.0)
-        found += tl.load(bias + o - N * C, mask=(o >= N * C) & (o < N * C + N), other=0.0)
-    tl.store(weight + o, found, mask=o < N * C)
-    tl.store(bias + o - N * C, found, mask=(o >= N * C) & (o < N * C + N))
+    split = tl.program_id(1)
+    channel_blocks: tl.constexpr = (C + BLOCK_C - 1) // BLOCK_C
+    ky = tl.program_id(0) // channel_blocks
+    c = (tl.program_id(0) % channel_blocks) * BLOCK_C + tl.arange(0, BLOCK_C)
+    n = tl.program_id(2) * BLOCK_N + tl.arange(0, BLOCK_N)
+    c_valid = c < C
+    n_valid = n < N
+    left = tl.zeros((BLOCK_C, BLOCK_N), dtype=tl.float32)
+    center = tl.zeros((BLOCK_C, BLOCK_N), dtype=tl.float32)
+    right = tl.zeros((BLOCK_C, BLOCK_N), dtype=tl.float32)
+    bias_sum = tl.zeros((BLOCK_N,), dtype=tl.float32)
+    dy = ky - 1 if KERNEL_SIZE == 3 else 0
+    for start in range(split * BLOCK_M, num_pixels, splits * BLOCK_M):
+        m = start + tl.arange(0, BLOCK_M)
+        m_valid = m < num_pixels
+        column = m % W
+        row = (m // W) % H
+        g = tl.load(
+            grad + m[:, None] * N + n[None, :], mask=m_valid[:, None] & n_valid[None, :], other=0.0
+        )
+        in_image = m_valid & (row + dy >= 0) & (row + dy < H)
+        x_ptrs = x + (m + dy * W)[:, None] * C + c[None, :]
+        x_valid = in_image[:, None] & c_valid[None, :]
+        a = tl.load(x_ptrs, mask=x_valid, other=0.0)
+        center = tl.dot(tl.trans(a), g, center)
+        if KERNEL_SIZE == 3:
+            a = tl.load(x_ptrs - C, mask=x_valid & (column > 0)[:, None], other=0.0)
+            left = tl.dot(tl.trans(a), g, left)
+            x_valid = x_valid & (column < W - 1)[:, None]
+            a = tl.load(x_ptrs + C, mask=x_valid, other=0.0)
+            right = tl.dot(tl.trans(a), g, right)
+        bias_sum += tl.sum(g.to(tl.float32), axis=0)
+    valid = c_valid[:, None] & n_valid[None, :]
+    if KERNEL_SIZE == 3:
+        out_ptrs = grad_weight + ((split * N + n[None, :]) * 9 + ky * 3) * C + c[:, None]
+        if ACCUMULATE:
+            left += tl.load(out_ptrs, mask=valid, other=0.0)
+            center += tl.load(out_ptrs + C, mask=valid, other=0.0)
+            right += tl.load(out_ptrs + 2 * C, mask=valid, other=0.0)
+        tl.store(out_ptrs, left, mask=valid)
+        tl.store(out_ptrs + C, center, mask=valid)
+        tl.store(out_ptrs + 2 * C, right, mask=valid)
+    else:
+        out_ptrs = grad_weight + (split * N + n[None, :]) * C + c[:, None]
+        if ACCUMULATE:
+            center += tl.load(out_ptrs, mask=valid, other=0.0)
+        tl.store(out_ptrs, center, mask=valid)
+    if tl.program_id(0) == 0:
+        if ACCUMULATE:
+            bias_sum += tl.load(grad_bias + split * N + n, mask=n_valid, other=0.0)
+        tl.store(grad_bias + split * N + n, bias_sum, mask=n_valid)
+
+
+@triton.jit
+@no_type_check
+def sum_partial_gradients(
+    partial_weight,
+    partial_bias,
+    grad_weight,
+    grad_bias,
+    splits,
+    C: tl.constexpr,
+    N: tl.constexpr,
+    PACKED: tl.constexpr,
+    ACCUMULATE: tl.constexpr,
+    BLOCK_SPLITS: tl.constexpr,
+    BLOCK_OUT: tl.constexpr,
+):
+    """The sum over all splits of `conv3x3_grad_weight`: the gradients of the weight, n c, and bias.
+
+    C counts all weights of an output channel. ACCUMULATE adds to the values that are there. For a
+    1x1 convolution, PACKED adjacent pixels may have been taken as one pixel with PACKED times the
+    channels; the gradient is then the sum of the diagonal ones of PACKED x PACKED blocks.
+    """
+    # The weight's gradients come first, then the bias's: out counts both.
+    out = tl.program_id(0) * BLOCK_OUT + tl.arange(0, BLOCK_OUT)
+    n = tl.where(out < N * C, out // C, out - N * C)[None, :]
+    c = (out % C)[None, :]
+    split = tl.arange(0, BLOCK_SPLITS)[:, None]
+    of_weight = (split < splits) & (out < N * C)[None, :]
+    of_bias = (split < splits) & ((out >= N * C) & (out < N * C + N))[None, :]
+    acc = tl.zeros((BLOCK_SPLITS, BLOCK_OUT), dtype=tl.float32)
+    for q in tl.static_range(PACKED):
+        offsets = (q * N + n) * (PACKED * C) + q * C + c
+        acc += tl.load(
+            partial_weight + split * (PACKED * N * PACKED * C) + offsets, mask=of_weight, other=0.0
+        )
+        acc += tl.load(partial_bias + split * (PACKED * N) + q * N + n, mask=of_bias, other=0.0)
+    total = tl.sum(acc, axis=0)
+    if ACCUMULATE:
+        total += tl.load(grad_weight + out, mask=out < N * C, other=0.0)
+        total += tl.load(
+            grad_bias + out - N * C, mask=(out >= N * C) & (out < N * C + N), other=0.0
+        )
+    tl.store(grad_weight + out, total, mask=out < N * C)
+    tl.store(grad_bias + out - N * C, total, mask=(out >= N * C) & (out < N * C + N))

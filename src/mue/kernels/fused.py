@@ -18,12 +18,12 @@ from torch import Tensor
 from torch.autograd import Function
 
 from mue.kernels.launch import (
-    convolution,
-    doubled_apart,
-    doubled_beside,
-    gradients,
-    halved,
-    rejoined,
+    conv3x3,
+    conv_grad_weight,
+    downsample,
+    relu_grad,
+    upsample_concat,
+    upsample_concat_grad,
 )
 from mue.nn.blocks import Also
 from mue.nn.shared import Shared
@@ -59,15 +59,15 @@ class _Residual(Function):
         x = _nhwc(x)
         r1, r2, r3, *own = (_nhwc(w) for w, _ in kept.rounded)
         b1, b2, b3, *bs = weights[1::2]
-        one = convolution(x, r1, bias=b1, relu=True)
-        two = convolution(one, r2, bias=b2, relu=True)
-        out = convolution(
+        one = conv3x3(x, r1, bias=b1, relu=True)
+        two = conv3x3(one, r2, bias=b2, relu=True)
+        out = conv3x3(
             two,
             r3,
             bias=b3,
-            second=x,
-            w2=own[0] if own else None,
-            bias2=bs[0] if own else None,
+            shortcut=x,
+            shortcut_weight=own[0] if own else None,
+            shortcut_bias=bs[0] if own else None,
             relu=not linear,
             dtype=torch.float32 if linear else None,
         )
@@ -78,7 +78,7 @@ class _Residual(Function):
             case None:
                 return (_nchw(out),)
             case "half":
-                return _nchw(out), _nchw(halved(out))
+                return _nchw(out), _nchw(downsample(out))
             case "mean":
                 return _nchw(out), out.mean(dim=(1, 2))
 
@@ -89,21 +89,21 @@ class _Residual(Function):
         x, one, two, *out = ctx.saved_tensors
         r1, r2, r3, *own = (_nhwc(w) for w, _ in kept.rounded)
         if out:
-            g = rejoined(out[0], _rows(g), _smaller(smaller))
+            g = relu_grad(out[0], _rows(g), _smaller(smaller))
         else:
             g = _nhwc(cast("Tensor", g).to(x.dtype))
         now = _moment(kept, g)
-        d2 = convolution(g, r3, turned=True, mask=two)
-        of_s = _of_weight(kept, 3, x, g, now, rows=1) if own else ()
+        d2 = conv3x3(g, r3, grad_input=True, relu_mask=two)
+        of_s = _of_weight(kept, 3, x, g, now, kernel_size=1) if own else ()
         of_3 = _of_weight(kept, 2, two, g, now)
         now = _moment(kept, g)
-        d1 = convolution(d2, r2, turned=True, mask=one)
+        d1 = conv3x3(d2, r2, grad_input=True, relu_mask=one)
         of_2 = _of_weight(kept, 1, one, d2, now)
         now = _moment(kept, g)
         dx = None
         if ctx.needs_input_grad[3]:
-            w2 = own[0] if own else None
-            dx = _nchw(convolution(d1, r1, turned=True, second=g, w2=w2))
+            w_shortcut = own[0] if own else None
+            dx = _nchw(conv3x3(d1, r1, grad_input=True, shortcut=g, shortcut_weight=w_shortcut))
         of_1 = _of_weight(kept, 0, x, d1, now)
         return None, None, None, dx, *of_1, *of_2, *of_3, *of_s
 
@@ -113,15 +113,21 @@ def _moment(kept: Shared, x: Tensor) -> torch.cuda.Event | None:
 
 
 def _of_weight(
-    kept: Shared, i: int, x: Tensor, g: Tensor, now: torch.cuda.Event | None, *, rows: int = 3
+    kept: Shared,
+    i: int,
+    x: Tensor,
+    g: Tensor,
+    now: torch.cuda.Event | None,
+    *,
+    kernel_size: int = 3,
 ) -> tuple[Tensor | None, Tensor | None]:
     """The gradients of weight i and of its bias, or nothing where they go to their places."""
     if kept.errands is None:
-        weight, bias = gradients(x, g, rows=rows)
+        weight, bias = conv_grad_weight(x, g, kernel_size=kernel_size)
         return _nchw(weight), bias
     place = kept.places[i]
     with kept.errands.errand(place[0], x, g, since=now):
-        gradients(x, g, rows=rows, into=place)
+        conv_grad_weight(x, g, kernel_size=kernel_size, out=place)
     return None, None
 
 
@@ -141,11 +147,11 @@ class _Rise(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, beside: Tensor) -> Tensor:
         ctx.c = x.shape[1]
-        return _nchw(doubled_beside(_nhwc(x), _nhwc(beside)))
+        return _nchw(upsample_concat(_nhwc(x), _nhwc(beside)))
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor]:
-        dx, dbeside = doubled_apart(_nhwc(grad_outputs[0]), ctx.c)
+        dx, dbeside = upsample_concat_grad(_nhwc(grad_outputs[0]), ctx.c)
         return _nchw(dx), _nchw(dbeside)
 
 

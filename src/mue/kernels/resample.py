@@ -1,8 +1,12 @@
-"""Halving, and doubling with what stands beside it, in Triton.
+"""Resampling between the levels of a U-Net, fused with what stands next to it, in Triton.
 
-Halved, a pixel is the mean of four; half a block at the edge is made whole by repeating it.
-Doubled, along one side a new pixel is 3/4 of the old one it lies in and 1/4 of that one's
-neighbour; at the edge an old one is its own neighbour. Tensors are b h w c in memory.
+All of this is bound by memory: what is fused saves one round trip of the whole image.
+
+Downsampling is 2x2 average pooling; the last row or column of an odd side is repeated. Upsampling
+is bilinear by 2 (`align_corners=False`): along each axis an output pixel is 3/4 of the input pixel
+that contains it and 1/4 of the nearest neighbour, which at the border is that pixel itself.
+
+Memory layout: b h w c. A program computes BLOCK_M pixels, all channels of each.
 """
 
 # Triton has no types, and is not installed where there is no GPU.
@@ -16,163 +20,176 @@ import triton.language as tl
 
 @triton.jit
 @no_type_check
-def halve(
+def downsample(
     x,
     y,
-    pixels,
+    num_pixels,
     H: tl.constexpr,
     W: tl.constexpr,
     C: tl.constexpr,
-    BM: tl.constexpr,
-    BC: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_C: tl.constexpr,
 ):
-    """Make y = x halved, pixel by pixel of y; H and W are those of x."""
-    H2: tl.constexpr = (H + 1) // 2
-    W2: tl.constexpr = (W + 1) // 2
-    m = tl.program_id(0) * BM + tl.arange(0, BM)
-    column = m % W2
-    line = m // W2
-    start = line // H2 * H
-    above = (start + 2 * (line % H2)) * W
-    below = (start + tl.minimum(2 * (line % H2) + 1, H - 1)) * W
+    """Set y to x downsampled by 2. H and W are those of x, m counts pixels of y."""
+    H_HALF: tl.constexpr = (H + 1) // 2
+    W_HALF: tl.constexpr = (W + 1) // 2
+    m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    column = m % W_HALF
+    batch_row = m // W_HALF
+    image = batch_row // H_HALF * H
+    top = (image + 2 * (batch_row % H_HALF)) * W
+    bottom = (image + tl.minimum(2 * (batch_row % H_HALF) + 1, H - 1)) * W
     left = 2 * column
     right = tl.minimum(2 * column + 1, W - 1)
-    c = tl.arange(0, BC)[None, :]
-    ok = (m < pixels)[:, None] & (c < C)
-    acc = tl.load(x + ((above + left) * C)[:, None] + c, mask=ok, other=0.0).to(tl.float32)
-    acc += tl.load(x + ((above + right) * C)[:, None] + c, mask=ok, other=0.0).to(tl.float32)
-    acc += tl.load(x + ((below + left) * C)[:, None] + c, mask=ok, other=0.0).to(tl.float32)
-    acc += tl.load(x + ((below + right) * C)[:, None] + c, mask=ok, other=0.0).to(tl.float32)
-    tl.store(y + (m * C)[:, None] + c, (0.25 * acc).to(y.dtype.element_ty), mask=ok)
+    c = tl.arange(0, BLOCK_C)[None, :]
+    valid = (m < num_pixels)[:, None] & (c < C)
+    acc = tl.load(x + ((top + left) * C)[:, None] + c, mask=valid, other=0.0).to(tl.float32)
+    acc += tl.load(x + ((top + right) * C)[:, None] + c, mask=valid, other=0.0).to(tl.float32)
+    acc += tl.load(x + ((bottom + left) * C)[:, None] + c, mask=valid, other=0.0).to(tl.float32)
+    acc += tl.load(x + ((bottom + right) * C)[:, None] + c, mask=valid, other=0.0).to(tl.float32)
+    tl.store(y + (m * C)[:, None] + c, (0.25 * acc).to(y.dtype.element_ty), mask=valid)
 
 
 @triton.jit
 @no_type_check
-def rejoin(
+def relu_grad(
     x,
-    g,
-    smaller,
+    grad,
+    grad_reduced,
     dx,
-    pixels,
+    num_pixels,
     H: tl.constexpr,
     W: tl.constexpr,
     C: tl.constexpr,
-    APART: tl.constexpr,
-    SMALLER: tl.constexpr,
-    BM: tl.constexpr,
-    BC: tl.constexpr,
+    GRAD_STRIDE: tl.constexpr,
+    REDUCED: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_C: tl.constexpr,
 ):
-    """The gradient before a ReLU that gave x, from that of x and that of something smaller.
+    """The gradient of the input of a ReLU with output x, from the gradients of all uses of x.
 
-    APART: from a pixel of g to the next; 0 says that there is no g. SMALLER: 0 nothing, 1 x halved,
-    2 its mean over the pixels of each image.
+        dx = [x > 0] (grad + backward of the reduction of grad_reduced)
+
+    GRAD_STRIDE is the stride of a pixel in `grad`, 0 where there is none: `grad` may be a slice of
+    the channels of a larger tensor. REDUCED says what else x was used for: 0 nothing, 1 it was
+    downsampled, 2 it was averaged over the pixels of each image.
     """
-    H2: tl.constexpr = (H + 1) // 2
-    W2: tl.constexpr = (W + 1) // 2
-    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    H_HALF: tl.constexpr = (H + 1) // 2
+    W_HALF: tl.constexpr = (W + 1) // 2
+    m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     column = m % W
-    line = m // W
-    row = line % H
-    c = tl.arange(0, BC)[None, :]
-    ok = (m < pixels)[:, None] & (c < C)
-    at = (m * C)[:, None] + c
-    acc = tl.zeros((BM, BC), dtype=tl.float32)
-    if SMALLER == 1:
-        from_ = ((line // H * H2 + row // 2) * W2 + column // 2) * C
-        share = tl.full((BM,), 0.25, dtype=tl.float32)
-        if H % 2 == 1:
-            share = tl.where(row == H - 1, 2 * share, share)
+    batch_row = m // W
+    row = batch_row % H
+    c = tl.arange(0, BLOCK_C)[None, :]
+    valid = (m < num_pixels)[:, None] & (c < C)
+    offsets = (m * C)[:, None] + c
+    acc = tl.zeros((BLOCK_M, BLOCK_C), dtype=tl.float32)
+    if REDUCED == 1:
+        reduced = ((batch_row // H * H_HALF + row // 2) * W_HALF + column // 2) * C
+        factor = tl.full((BLOCK_M,), 0.25, dtype=tl.float32)
+        if H % 2 == 1:  # the last row was counted twice
+            factor = tl.where(row == H - 1, 2 * factor, factor)
         if W % 2 == 1:
-            share = tl.where(column == W - 1, 2 * share, share)
-        found = tl.load(smaller + from_[:, None] + c, mask=ok, other=0.0)
-        acc += share[:, None] * found.to(tl.float32)
-    if SMALLER == 2:
-        found = tl.load(smaller + (line // H * C)[:, None] + c, mask=ok, other=0.0)
-        acc += found.to(tl.float32) * (1 / (H * W))
-    if APART:
-        acc += tl.load(g + (m * APART)[:, None] + c, mask=ok, other=0.0).to(tl.float32)
-    acc = tl.where(tl.load(x + at, mask=ok, other=0.0) > 0, acc, 0.0)
-    tl.store(dx + at, acc.to(dx.dtype.element_ty), mask=ok)
+            factor = tl.where(column == W - 1, 2 * factor, factor)
+        g = tl.load(grad_reduced + reduced[:, None] + c, mask=valid, other=0.0)
+        acc += factor[:, None] * g.to(tl.float32)
+    if REDUCED == 2:
+        g = tl.load(grad_reduced + (batch_row // H * C)[:, None] + c, mask=valid, other=0.0)
+        acc += g.to(tl.float32) * (1 / (H * W))
+    if GRAD_STRIDE:
+        acc += tl.load(grad + (m * GRAD_STRIDE)[:, None] + c, mask=valid, other=0.0).to(tl.float32)
+    acc = tl.where(tl.load(x + offsets, mask=valid, other=0.0) > 0, acc, 0.0)
+    tl.store(dx + offsets, acc.to(dx.dtype.element_ty), mask=valid)
 
 
 @triton.jit
 @no_type_check
-def double_beside(
+def upsample_concat(
     x,
-    other,
+    skip,
     y,
-    pixels,
+    num_pixels,
     H: tl.constexpr,
     W: tl.constexpr,
     C: tl.constexpr,
-    C2: tl.constexpr,
-    BM: tl.constexpr,
-    BC: tl.constexpr,
-    BC2: tl.constexpr,
+    C_SKIP: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+    BLOCK_SKIP: tl.constexpr,
 ):
-    """Make y = (x doubled, other), pixel by pixel of y; H and W are those of x."""
-    m = tl.program_id(0) * BM + tl.arange(0, BM)
-    inside = m < pixels
+    """Set y to x upsampled by 2, with the channels of `skip` after its own.
+
+    H and W are those of x, m counts pixels of y.
+    """
+    m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    m_valid = m < num_pixels
     column = m % (2 * W)
-    line = m // (2 * W)
-    row = line % (2 * H)
-    start = line // (2 * H) * H
+    batch_row = m // (2 * W)
+    row = batch_row % (2 * H)
+    image = batch_row // (2 * H) * H
     i = row // 2
     j = column // 2
-    i2 = tl.minimum(tl.maximum(i + row % 2 * 2 - 1, 0), H - 1)
-    j2 = tl.minimum(tl.maximum(j + column % 2 * 2 - 1, 0), W - 1)
-    c = tl.arange(0, BC)[None, :]
-    ok = inside[:, None] & (c < C)
-    at = (start + i) * W
-    at2 = (start + i2) * W
-    near = tl.load(x + ((at + j) * C)[:, None] + c, mask=ok, other=0.0).to(tl.float32)
-    side = tl.load(x + ((at + j2) * C)[:, None] + c, mask=ok, other=0.0).to(tl.float32)
-    above = tl.load(x + ((at2 + j) * C)[:, None] + c, mask=ok, other=0.0).to(tl.float32)
-    corner = tl.load(x + ((at2 + j2) * C)[:, None] + c, mask=ok, other=0.0).to(tl.float32)
-    found = 0.75 * (0.75 * near + 0.25 * side) + 0.25 * (0.75 * above + 0.25 * corner)
-    tl.store(y + (m * (C + C2))[:, None] + c, found.to(y.dtype.element_ty), mask=ok)
-    c2 = tl.arange(0, BC2)[None, :]
-    ok = inside[:, None] & (c2 < C2)
-    kept = tl.load(other + (m * C2)[:, None] + c2, mask=ok, other=0.0)
-    tl.store(y + (m * (C + C2) + C)[:, None] + c2, kept, mask=ok)
+    i_next = tl.minimum(tl.maximum(i + row % 2 * 2 - 1, 0), H - 1)
+    j_next = tl.minimum(tl.maximum(j + column % 2 * 2 - 1, 0), W - 1)
+    c = tl.arange(0, BLOCK_C)[None, :]
+    valid = m_valid[:, None] & (c < C)
+    line = (image + i) * W
+    line_next = (image + i_next) * W
+    x_00 = tl.load(x + ((line + j) * C)[:, None] + c, mask=valid, other=0.0).to(tl.float32)
+    x_01 = tl.load(x + ((line + j_next) * C)[:, None] + c, mask=valid, other=0.0).to(tl.float32)
+    x_10 = tl.load(x + ((line_next + j) * C)[:, None] + c, mask=valid, other=0.0).to(tl.float32)
+    x_11 = tl.load(x + ((line_next + j_next) * C)[:, None] + c, mask=valid, other=0.0).to(
+        tl.float32
+    )
+    value = 0.75 * (0.75 * x_00 + 0.25 * x_01) + 0.25 * (0.75 * x_10 + 0.25 * x_11)
+    tl.store(y + (m * (C + C_SKIP))[:, None] + c, value.to(y.dtype.element_ty), mask=valid)
+    c_skip = tl.arange(0, BLOCK_SKIP)[None, :]
+    skip_valid = m_valid[:, None] & (c_skip < C_SKIP)
+    copied = tl.load(skip + (m * C_SKIP)[:, None] + c_skip, mask=skip_valid, other=0.0)
+    tl.store(y + (m * (C + C_SKIP) + C)[:, None] + c_skip, copied, mask=skip_valid)
 
 
 @triton.jit
 @no_type_check
-def apart(
-    g,
+def upsample_concat_grad(
+    grad,
     dx,
-    dother,
-    pixels,
+    dskip,
+    num_pixels,
     H: tl.constexpr,
     W: tl.constexpr,
     C: tl.constexpr,
-    C2: tl.constexpr,
-    BM: tl.constexpr,
-    BC: tl.constexpr,
-    BC2: tl.constexpr,
+    C_SKIP: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+    BLOCK_SKIP: tl.constexpr,
 ):
-    """The two gradients of `double_beside`, pixel by pixel of x, each with four of y."""
-    m = tl.program_id(0) * BM + tl.arange(0, BM)
-    inside = m < pixels
+    """The gradients of both inputs of `upsample_concat`; m counts pixels of x.
+
+    A pixel of x has a part in 4 x 4 pixels of y; of `skip`, 2 x 2 pixels are copied.
+    """
+    m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    m_valid = m < num_pixels
     column = m % W
-    line = m // W
-    row = line % H
-    start = line // H * (2 * H)
-    c = tl.arange(0, BC)[None, :]
-    ok = inside[:, None] & (c < C)
-    acc = tl.zeros((BM, BC), dtype=tl.float32)
-    for dy in tl.static_range(4):
-        y = start + tl.minimum(tl.maximum(2 * row + dy - 1, 0), 2 * H - 1)
-        for dx_ in tl.static_range(4):
-            z = tl.minimum(tl.maximum(2 * column + dx_ - 1, 0), 2 * W - 1)
-            at = (y * (2 * W) + z) * (C + C2)
-            weight = (0.75 if dy % 3 else 0.25) * (0.75 if dx_ % 3 else 0.25)
-            acc += weight * tl.load(g + at[:, None] + c, mask=ok, other=0.0).to(tl.float32)
-    tl.store(dx + (m * C)[:, None] + c, acc.to(dx.dtype.element_ty), mask=ok)
-    c2 = tl.arange(0, BC2)[None, :]
-    ok = inside[:, None] & (c2 < C2)
+    batch_row = m // W
+    row = batch_row % H
+    image = batch_row // H * (2 * H)
+    c = tl.arange(0, BLOCK_C)[None, :]
+    valid = m_valid[:, None] & (c < C)
+    acc = tl.zeros((BLOCK_M, BLOCK_C), dtype=tl.float32)
+    for i in tl.static_range(4):
+        y_row = image + tl.minimum(tl.maximum(2 * row + i - 1, 0), 2 * H - 1)
+        for j in tl.static_range(4):
+            y_column = tl.minimum(tl.maximum(2 * column + j - 1, 0), 2 * W - 1)
+            y_pixel = (y_row * (2 * W) + y_column) * (C + C_SKIP)
+            factor = (0.75 if i % 3 else 0.25) * (0.75 if j % 3 else 0.25)
+            acc += factor * tl.load(grad + y_pixel[:, None] + c, mask=valid, other=0.0).to(
+                tl.float32
+            )
+    tl.store(dx + (m * C)[:, None] + c, acc.to(dx.dtype.element_ty), mask=valid)
+    c_skip = tl.arange(0, BLOCK_SKIP)[None, :]
+    skip_valid = m_valid[:, None] & (c_skip < C_SKIP)
     for q in tl.static_range(4):
-        at = (start + 2 * row + q // 2) * (2 * W) + 2 * column + q % 2
-        kept = tl.load(g + (at * (C + C2) + C)[:, None] + c2, mask=ok, other=0.0)
-        tl.store(dother + (at * C2)[:, None] + c2, kept, mask=ok)
+        pixel = (image + 2 * row + q // 2) * (2 * W) + 2 * column + q % 2
+        g = tl.load(grad + (pixel * (C + C_SKIP) + C)[:, None] + c_skip, mask=skip_valid, other=0.0)
+        tl.store(dskip + (pixel * C_SKIP)[:, None] + c_skip, g, mask=skip_valid)
