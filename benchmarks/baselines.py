@@ -31,7 +31,7 @@ from mue.commands import run
 from mue.config.presets import preset
 from mue.data.prepared.store import open_prepared
 from mue.data.synthetic.guess import CATEGORIES
-from mue.evaluation.compare import HIGHER, SAMPLES, Point, Rival, best
+from mue.evaluation.compare import HIGHER, SAMPLES, ComparedModel, Point, best
 from mue.inference.load import bundled
 from mue.metrics.interval import Interval
 from mue.plots import games as figures
@@ -82,9 +82,9 @@ class Outcome:
 
     contest: Contest
     content: dict[str, Any]
-    rivals: list[Rival]
+    rivals: list[ComparedModel]
 
-    def of(self, model: str) -> list[Rival]:
+    def of(self, model: str) -> list[ComparedModel]:
         """Each row of a model."""
         return [rival for rival in self.rivals if rival.model == model]
 
@@ -117,7 +117,7 @@ def outcome(contest: Contest, runs: Path) -> Outcome:
     else:
         asked |= {"data": open_prepared(contest.data).digest, "split": "test"}
     content: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
-    drawn = {r["samples"] for r in content.get("rivals", []) if r["samples"]}
+    drawn = {r["samples"] for r in content.get("models", []) if r["samples"]}
     if drawn != set(contest.samples) or any(content.get(k) != v for k, v in asked.items()):
         print(contest.command)
         content = mue.compare(
@@ -128,13 +128,13 @@ def outcome(contest: Contest, runs: Path) -> Outcome:
             samples=contest.samples,
             out=folder,
         ).content
-    return Outcome(contest, content, [rival(values) for values in content["rivals"]])
+    return Outcome(contest, content, [rival(values) for values in content["models"]])
 
 
-def rival(values: dict[str, Any]) -> Rival:
-    """What `Rival.summary` was made of."""
+def rival(values: dict[str, Any]) -> ComparedModel:
+    """What `ComparedModel.summary` was made of."""
     metrics = {name: Interval(**{"std": math.nan, **v}) for name, v in values["metrics"].items()}
-    return Rival(**{**values, "metrics": metrics})
+    return ComparedModel(**{**values, "metrics": metrics})
 
 
 # --- tables ---------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ import torch
 import mue
 from mue.commands import run
 from mue.data.prepared.store import open_prepared
-from mue.evaluation.raters import agreement
+from mue.evaluation.raters import evaluate_raters
 from mue.metrics.calibration import reliability
 from mue.plots import games as figures
 from mue.plots import slices as pictures
@@ -80,7 +80,7 @@ def measure(row: Row, data: Path, runs: Path) -> tuple[dict[str, Any], Path]:
             made = {"trained_with": origin(run.find(row.model))}
             return content | made, folder / "slices.csv"
     print(f"evaluating {row.name}")
-    judged = agreement(mue.load(row.model), data, split="test")
+    judged = evaluate_raters(mue.load(row.model), data, split="test")
     content = run.report(row.model, judged)
     run.save_report(path, content)
     judged.save_table(folder / "slices.csv")

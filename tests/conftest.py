@@ -89,9 +89,11 @@ BASELINES: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="session")
-def rivals(tiny: Tiny, trained: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def baselines(
+    tiny: Tiny, trained: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
     """A run of each baseline, and of `exact`, by name. Read only."""
-    root = tmp_path_factory.mktemp("rivals")
+    root = tmp_path_factory.mktemp("baselines")
     runs = {name: run.train(tiny(**what), root / name) for name, what in BASELINES.items()}
     return {**runs, "exact": Path(shutil.copytree(trained, root / "exact"))}
 
@@ -204,14 +206,14 @@ def lesion_model(
 
 
 @pytest.fixture(scope="session")
-def lesion_rivals(
+def lesion_baselines(
     lesions: Path,
     lesion_config: Config,
     lesion_model: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, Path]:
     """A Probabilistic U-Net and an ensemble of two that have learned from `lesions`. Read only."""
-    root, c = tmp_path_factory.mktemp("lesion_rivals"), lesion_config
+    root, c = tmp_path_factory.mktemp("lesion_baselines"), lesion_config
     plain = replace(c.model, tail=(), code_level=1, join="concatenate")
     late = replace(plain, code_level=3, readout=3)
     made = {

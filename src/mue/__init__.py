@@ -8,8 +8,10 @@ from mue.commands.run import predict as predict
 from mue.commands.run import train as train
 from mue.config.presets import preset as preset
 from mue.config.schema import Config as Config
-from mue.evaluation.known_modes import evaluate as evaluate
+from mue.evaluation.known_modes import evaluate_modes as evaluate_modes
 from mue.inference.load import load as load
 from mue.inference.predictor import Predictor as Predictor
 from mue.types import Hypotheses as Hypotheses
 from mue.version import __version__ as __version__
+
+evaluate = evaluate_modes

@@ -23,7 +23,7 @@ def page(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def found(page: ModuleType, name: str, rows: list[tuple], **content):
     """An outcome of rows (model, samples, {metric: (mean, low, high)})."""
     rivals = [
-        page.Rival(
+        page.ComparedModel(
             model,
             "exact",
             samples,
@@ -97,7 +97,7 @@ def test_intervals_that_touch_overlap(page):
 def test_a_comparison_of_the_same_weights_is_used_again(page, monkeypatch, tmp_path):
     contest = page.Contest("guess", {"guess": "guess", "guess-exact": "guess-exact"}, ())
     weights = {name: page.weights_digest(page.run.find(name)) for name in contest.models}
-    kept = {"seed": 0, "inputs": 1000, "weights": weights, "rivals": []}
+    kept = {"seed": 0, "inputs": 1000, "weights": weights, "models": []}
     (tmp_path / "compare-guess").mkdir()
     path = tmp_path / "compare-guess" / "comparison.json"
     path.write_text(json.dumps(kept))

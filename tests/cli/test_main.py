@@ -11,7 +11,7 @@ from PIL import Image
 from mue.commands import run
 from mue.config.presets import preset
 from mue.data.synthetic.toy import Bars
-from mue.evaluation.known_modes import Evaluation
+from mue.evaluation.known_modes import ModeEvaluation
 from mue.training.checkpoint import load_config, save_config
 
 SMALL = """--model.levels 4 8 --model.tail 8 --model.widths 4 --train.steps 2
@@ -330,7 +330,7 @@ def test_an_exported_model_can_be_asked(mue, image):
 
 
 def test_the_demonstration_prints_both_tables_and_says_where_everything_is(mue, monkeypatch):
-    judged = Evaluation(
+    judged = ModeEvaluation(
         predicted=torch.tensor([[0.6, 0.4]]),
         true=torch.tensor([[0.7, 0.3]]),
         rest=torch.zeros(1),

@@ -10,7 +10,7 @@ from PIL import Image
 from mue.commands import review
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.store import open_prepared, write
-from mue.evaluation.raters import agreement
+from mue.evaluation.raters import evaluate_raters
 from mue.inference.load import load
 from mue.metrics.energy import ged
 from mue.training.checkpoint import RunError, load_tensors
@@ -172,11 +172,11 @@ def test_a_calibration_is_refused_where_it_makes_no_sense(
     assert not (tmp_path / "new").exists()
 
 
-def test_a_model_without_probabilities_cannot_be_calibrated(lesion_rivals, lesions, tmp_path):
+def test_a_model_without_probabilities_cannot_be_calibrated(lesion_baselines, lesions, tmp_path):
     for name, method in (("probunet", "probunet"), ("ensemble", "heads")):
         words = f"a model of the method '{method}' has no probabilities to calibrate; take one with"
         with pytest.raises(ValueError, match=words):
-            review.calibrate(lesion_rivals[name], lesions, tmp_path / "new", device="cpu")
+            review.calibrate(lesion_baselines[name], lesions, tmp_path / "new", device="cpu")
     assert not (tmp_path / "new").exists()
 
 
@@ -231,7 +231,7 @@ def test_models_of_one_name_cannot_share_a_figure(lesion_model, lesions, tmp_pat
 
 
 def test_cases_are_the_slices_of_highest_entropy_one_of_a_patient(lesion_model, lesions):
-    judged = agreement(load(lesion_model, device="cpu"), lesions)
+    judged = evaluate_raters(load(lesion_model, device="cpu"), lesions)
     chosen = review._ambiguous(judged, 6)
     assert len(chosen) == 3  # there are three patients
     assert len({judged.patient[i] for i in chosen}) == 3
@@ -249,8 +249,8 @@ def test_a_model_of_a_game_has_no_figures_of_slices(trained, lesions, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_sampler_has_its_samples_drawn_and_no_codes(lesion_rivals, lesions, tmp_path):
-    drawn = review.figure([lesion_rivals["probunet"]], lesions, out=tmp_path, device="cpu")
+def test_a_sampler_has_its_samples_drawn_and_no_codes(lesion_baselines, lesions, tmp_path):
+    drawn = review.figure([lesion_baselines["probunet"]], lesions, out=tmp_path, device="cpu")
     names = ["spread.png", "reliability.png", "cases.png", "history.png"]
     assert drawn == [tmp_path / name for name in names]
     for path in drawn:

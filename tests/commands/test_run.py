@@ -19,7 +19,7 @@ from mue.commands import run
 from mue.commands.run import Interrupted
 from mue.config.schema import ComputeConfig
 from mue.data.synthetic.toy import Bars
-from mue.evaluation.known_modes import evaluate
+from mue.evaluation.known_modes import evaluate_modes
 from mue.inference.load import load
 from mue.training.checkpoint import RunError, load_config, load_network, load_state_
 from mue.training.log import NonFiniteError, read_log
@@ -483,7 +483,7 @@ def test_the_figures_of_a_run_go_into_its_folder(folder):
 
 def test_each_figure_has_a_file_of_its_own_however_few_the_codes(tiny, tmp_path):
     folder = run.train(tiny("exact", codebook={"size": 3}, steps=1), tmp_path / "run")
-    judged = evaluate(load(folder, device="cpu"), inputs=9)
+    judged = evaluate_modes(load(folder, device="cpu"), inputs=9)
     drawn = run.figure(folder, out=tmp_path / "figures", evaluation=judged, device="cpu")
     assert len(drawn) == len(set(drawn))
     assert {path.name for path in drawn} == set(files(tmp_path / "figures"))
@@ -507,9 +507,9 @@ def test_the_demonstration_judges_both_bundled_models(tmp_path):
 # --- baselines ------------------------------------------------------------------------------------
 
 
-def test_the_figures_of_a_probabilistic_u_net_show_samples_and_densities(rivals, tmp_path):
-    judged = evaluate(load(rivals["probunet"], device="cpu"), inputs=9)
-    drawn = run.figure(rivals["probunet"], out=tmp_path, evaluation=judged, device="cpu")
+def test_the_figures_of_a_probabilistic_u_net_show_samples_and_densities(baselines, tmp_path):
+    judged = evaluate_modes(load(baselines["probunet"], device="cpu"), inputs=9)
+    drawn = run.figure(baselines["probunet"], out=tmp_path, evaluation=judged, device="cpu")
     names = ("modes", "densities", "samples-4", "samples-6", "history")
     assert drawn == [tmp_path / f"{name}.png" for name in names]
     for path in drawn:
@@ -518,9 +518,9 @@ def test_the_figures_of_a_probabilistic_u_net_show_samples_and_densities(rivals,
 
 
 @pytest.mark.parametrize(("name", "kind"), [("dropout", "samples"), ("ensemble", "answers")])
-def test_the_figures_of_other_baselines_pretend_no_ranking(rivals, tmp_path, name, kind):
-    judged = evaluate(load(rivals[name], device="cpu"), inputs=9)
-    drawn = run.figure(rivals[name], out=tmp_path, evaluation=judged, device="cpu")
+def test_the_figures_of_other_baselines_pretend_no_ranking(baselines, tmp_path, name, kind):
+    judged = evaluate_modes(load(baselines[name], device="cpu"), inputs=9)
+    drawn = run.figure(baselines[name], out=tmp_path, evaluation=judged, device="cpu")
     names = ["modes.png", f"{kind}-4.png", f"{kind}-6.png", "history.png"]
     assert [path.name for path in drawn] == names
 

@@ -8,39 +8,39 @@ import torch
 import mue
 from mue.data.synthetic.toy import Bars
 from mue.evaluation.compare import (
-    Rival,
+    ComparedModel,
     best,
     compare,
     latent_samples,
-    load_rivals,
+    load_models,
     metrics_of,
     names_of,
     sample_curve,
 )
-from mue.evaluation.known_modes import evaluate
-from mue.evaluation.raters import agreement
+from mue.evaluation.known_modes import evaluate_modes
+from mue.evaluation.raters import evaluate_raters
 from mue.inference.load import load
 from mue.metrics.interval import Interval
 from mue.metrics.modes import mode_tv, nearest_mode
 
 
-def rival(name: str, samples: int | None = None, **means: float) -> Rival:
+def rival(name: str, samples: int | None = None, **means: float) -> ComparedModel:
     metrics = {metric: Interval(v, float("nan"), v - 1, v + 1) for metric, v in means.items()}
-    return Rival(name, "exact", samples, 16, 1, 7, 2.0, metrics)
+    return ComparedModel(name, "exact", samples, 16, 1, 7, 2.0, metrics)
 
 
 # --- rivals ---------------------------------------------------------------------------------------
 
 
 def test_the_best_has_the_least_distance_and_the_most_overlap():
-    rivals = [
+    models = [
         rival("a", ged=0.3, hm_iou_16=0.5),
         rival("b", ged=0.2, hm_iou_16=0.4),
         rival("c", 1, ged=0.2),
     ]
-    assert best(rivals) == {"ged": 1, "hm_iou_16": 0}  # in a tie the first
-    assert metrics_of(rivals) == ["ged", "hm_iou_16"]
-    assert metrics_of(rivals[::-1]) == ["ged", "hm_iou_16"]
+    assert best(models) == {"ged": 1, "hm_iou_16": 0}  # in a tie the first
+    assert metrics_of(models) == ["ged", "hm_iou_16"]
+    assert metrics_of(models[::-1]) == ["ged", "hm_iou_16"]
 
 
 def test_a_rival_is_named_by_its_samples_and_summed_up_in_numbers():
@@ -54,9 +54,9 @@ def test_a_rival_is_named_by_its_samples_and_summed_up_in_numbers():
     assert (content["samples"], content["parameters"], content["per_second"]) == (None, 7, 2.0)
 
 
-def test_a_comparison_on_a_game_is_each_models_own_evaluation(rivals):
+def test_a_comparison_on_a_game_is_each_models_own_evaluation(baselines):
     told: list[tuple[str, int, int]] = []
-    models = [rivals["exact"], rivals["probunet"], rivals["ensemble"]]
+    models = [baselines["exact"], baselines["probunet"], baselines["ensemble"]]
     found = compare(
         models, inputs=30, seed=2, samples=(4, 9), device="cpu", watch=lambda *a: told.append(a)
     )
@@ -66,8 +66,8 @@ def test_a_comparison_on_a_game_is_each_models_own_evaluation(rivals):
     assert [r.answers for r in found] == [6, 4, 9, 3]
     assert [r.passes for r in found] == [1, 1, 1, 3]
     for r in found:
-        predictor = load(rivals[r.model], device="cpu")
-        judged = evaluate(predictor, inputs=30, seed=2, k=r.samples or 16)
+        predictor = load(baselines[r.model], device="cpu")
+        judged = evaluate_modes(predictor, inputs=30, seed=2, k=r.samples or 16)
         tv = mode_tv(judged.predicted, judged.true)
         assert r.metrics["mode_tv"].mean == pytest.approx(tv.mean().item())
         assert r.metrics["mode_tv"].low <= tv.mean() <= r.metrics["mode_tv"].high
@@ -76,31 +76,33 @@ def test_a_comparison_on_a_game_is_each_models_own_evaluation(rivals):
         assert (r.name, 30, 30) in told
 
 
-def test_a_model_that_looks_again_for_each_sample_takes_part_once(rivals):
-    found = compare([rivals["dropout"], rivals["unet"]], inputs=3, samples=(5, 2), device="cpu")
+def test_a_model_that_looks_again_for_each_sample_takes_part_once(baselines):
+    found = compare(
+        [baselines["dropout"], baselines["unet"]], inputs=3, samples=(5, 2), device="cpu"
+    )
     assert [(r.samples, r.passes) for r in found] == [(2, 2), (None, 1)]
 
 
-def test_a_comparison_on_slices_is_each_models_own_agreement(lesion_rivals, lesions):
-    models = [lesion_rivals[name] for name in ("exact", "probunet")]
+def test_a_comparison_on_slices_is_each_models_own_agreement(lesion_baselines, lesions):
+    models = [lesion_baselines[name] for name in ("exact", "probunet")]
     found = compare(models, data=lesions, seed=3, samples=(4, 20), device="cpu")
     exact, few, many = found
     assert "ged_16" not in few.metrics  # which takes 16 samples
     names = ["ged", "ged_16", "hm_iou_16", "dice_top", "coverage_4", "coverage_16"]
     assert list(many.metrics) == [*names, "presence brier", "presence ece"]
     assert set(best(found)) == set(many.metrics)
-    judged = agreement(load(models[0], device="cpu"), lesions, seed=3)
+    judged = evaluate_raters(load(models[0], device="cpu"), lesions, seed=3)
     assert exact.metrics["ged"].mean == pytest.approx(judged.ged.mean().item(), abs=1e-6)
     assert exact.metrics["ged_16"].mean == pytest.approx(judged.ged_n[16].mean().item(), abs=1e-6)
-    judged = agreement(load(models[1], device="cpu"), lesions, seed=3, samples=20, batch=25)
+    judged = evaluate_raters(load(models[1], device="cpu"), lesions, seed=3, samples=20, batch=25)
     assert many.metrics["ged"].mean == pytest.approx(judged.ged.mean().item(), abs=1e-6)
 
 
 # --- what is refused ------------------------------------------------------------------------------
 
 
-def test_models_that_cannot_be_compared_are_refused(rivals, lesion_rivals, lesions, tmp_path):
-    toy, guess, slices = rivals["exact"], "guess", lesion_rivals["exact"]
+def test_models_that_cannot_be_compared_are_refused(baselines, lesion_baselines, lesions, tmp_path):
+    toy, guess, slices = baselines["exact"], "guess", lesion_baselines["exact"]
     for models, words in (
         ([], "a comparison needs at least two different models, got 0"),
         ([toy], "at least two different models, got 1"),
@@ -109,16 +111,16 @@ def test_models_that_cannot_be_compared_are_refused(rivals, lesion_rivals, lesio
         ([toy, "nowhere"], "no bundled model and no run folder 'nowhere'"),
     ):
         with pytest.raises(ValueError, match=words):
-            load_rivals(models, device="cpu")
+            load_models(models, device="cpu")
     with pytest.raises(ValueError, match="--data must name a folder of prepared slices"):
-        load_rivals([slices, lesion_rivals["probunet"]], device="cpu")
+        load_models([slices, lesion_baselines["probunet"]], device="cpu")
     with pytest.raises(ValueError, match="--data must be left out for 'toy'"):
-        load_rivals([toy, rivals["unet"]], data=lesions, device="cpu")
+        load_models([toy, baselines["unet"]], data=lesions, device="cpu")
     with pytest.raises(ValueError, match="is no prepared data"):
-        load_rivals([slices, lesion_rivals["probunet"]], data=tmp_path, device="cpu")
+        load_models([slices, lesion_baselines["probunet"]], data=tmp_path, device="cpu")
     for samples in ((0,), (16, 5000), ()):
         with pytest.raises(ValueError, match=r"`samples` must be numbers in 1..4096, got \["):
-            load_rivals([toy, rivals["unet"]], samples=samples, device="cpu")
+            load_models([toy, baselines["unet"]], samples=samples, device="cpu")
 
 
 def test_models_that_end_alike_go_by_their_whole_path():
@@ -129,8 +131,8 @@ def test_models_that_end_alike_go_by_their_whole_path():
 # --- how many samples -----------------------------------------------------------------------------
 
 
-def test_a_curve_is_the_distance_of_the_first_samples_of_one_draw(rivals):
-    predictor = load(rivals["probunet"], device="cpu")
+def test_a_curve_is_the_distance_of_the_first_samples_of_one_draw(baselines):
+    predictor = load(baselines["probunet"], device="cpu")
     points = sample_curve(predictor, counts=(1, 3, 8), inputs=5, seed=4)
     assert [p.answers for p in points] == [1, 3, 8]
     assert all(p.seconds > 0 for p in points)
@@ -146,17 +148,17 @@ def test_a_curve_is_the_distance_of_the_first_samples_of_one_draw(rivals):
     assert [p.mode_tv for p in points] == pytest.approx(tv.tolist(), abs=1e-6)
 
 
-def test_a_ranking_is_one_point_of_the_curve(rivals):
-    predictor = load(rivals["exact"], device="cpu")
+def test_a_ranking_is_one_point_of_the_curve(baselines):
+    predictor = load(baselines["exact"], device="cpu")
     (point,) = sample_curve(predictor, inputs=7, seed=1)
-    judged = evaluate(predictor, inputs=7, seed=1)
+    judged = evaluate_modes(predictor, inputs=7, seed=1)
     assert point.answers == 6
     expected = mode_tv(judged.predicted, judged.true).mean().item()
     assert point.mode_tv == pytest.approx(expected, abs=1e-4)  # evaluate leaves out the improbable
 
 
-def test_latents_are_drawn_with_their_modes_and_densities(rivals):
-    found = latent_samples(load(rivals["probunet"], device="cpu"), inputs=60, k=3, seed=1)
+def test_latents_are_drawn_with_their_modes_and_densities(baselines):
+    found = latent_samples(load(baselines["probunet"], device="cpu"), inputs=60, k=3, seed=1)
     assert found.mode.shape == found.log_density.shape == (60, 3)
     assert (found.log_density <= 0).all()
     assert set(found.group) == {"dim", "bright"}
@@ -167,21 +169,21 @@ def test_latents_are_drawn_with_their_modes_and_densities(rivals):
 
 
 @pytest.fixture
-def beside(rivals, tmp_path) -> Path:
-    for name, folder in rivals.items():
+def beside(baselines, tmp_path) -> Path:
+    for name, folder in baselines.items():
         shutil.copytree(folder, tmp_path / name)
     return tmp_path
 
 
-def test_a_comparison_is_written_and_drawn(rivals, tmp_path):
-    models = [rivals["exact"], rivals["probunet"]]
+def test_a_comparison_is_written_and_drawn(baselines, tmp_path):
+    models = [baselines["exact"], baselines["probunet"]]
     found = mue.compare(models, inputs=4, samples=(2,), out=tmp_path, device="cpu")
     names = ["comparison.json", "comparison.png", "samples.png"]
     assert found.files == [tmp_path / name for name in names]
     content = json.loads((tmp_path / "comparison.json").read_text())
     assert content == found.content
-    assert [r["model"] for r in content["rivals"]] == ["exact", "probunet"]
-    assert content["best"]["mode_tv"] in [r.name for r in found.rivals]
+    assert [r["model"] for r in content["models"]] == ["exact", "probunet"]
+    assert content["best"]["mode_tv"] in [r.name for r in found.models]
     assert (content["inputs"], content["seed"]) == (4, 0)
     made = content["evaluated_with"]
     assert (made["device"], made["threads"]) == ("cpu", torch.get_num_threads())
@@ -191,8 +193,8 @@ def test_a_comparison_is_written_and_drawn(rivals, tmp_path):
     assert len(content["curves"]["exact"]) == 1
 
 
-def test_without_a_sampler_there_is_no_curve(rivals, tmp_path):
-    models = [rivals["exact"], rivals["dropout"]]
+def test_without_a_sampler_there_is_no_curve(baselines, tmp_path):
+    models = [baselines["exact"], baselines["dropout"]]
     found = mue.compare(models, inputs=4, samples=(2,), out=tmp_path, device="cpu")
     assert [path.name for path in found.files] == ["comparison.json", "comparison.png"]
     assert "curves" not in found.content
@@ -219,8 +221,8 @@ def test_a_comparison_in_json_is_json_alone(mue, tmp_path):
     assert json.loads(said.out) == json.loads((tmp_path / "new" / "comparison.json").read_text())
 
 
-def test_slices_are_compared_with_data(mue, lesion_rivals, lesions, tmp_path):
-    models = [lesion_rivals["exact"], lesion_rivals["probunet"], lesion_rivals["ensemble"]]
+def test_slices_are_compared_with_data(mue, lesion_baselines, lesions, tmp_path):
+    models = [lesion_baselines["exact"], lesion_baselines["probunet"], lesion_baselines["ensemble"]]
     said = mue(
         "compare", *models, "--data", lesions, "--split", "val", "--samples", 16, "--out", "new"
     )
@@ -228,7 +230,7 @@ def test_slices_are_compared_with_data(mue, lesion_rivals, lesions, tmp_path):
     for word in ("ged_16", "hm_iou_16", "presence ece"):
         assert word in said.out
     content = json.loads((tmp_path / "new" / "comparison.json").read_text())
-    assert (content["split"], len(content["rivals"])) == ("val", 3)
+    assert (content["split"], len(content["models"])) == ("val", 3)
     assert {p.name for p in (tmp_path / "new").iterdir()} == {"comparison.json", "comparison.png"}
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mue.data.build import build_source
-from mue.evaluation.known_modes import Evaluation, evaluate, summary
+from mue.evaluation.known_modes import ModeEvaluation, evaluate_modes, summary
 from mue.inference.load import load
 from mue.inference.predictor import Predictor
 from mue.metrics.modes import nearest_mode
@@ -40,8 +40,8 @@ def predictor(trained):
 
 
 @pytest.fixture
-def judged() -> Evaluation:
-    return Evaluation(
+def judged() -> ModeEvaluation:
+    return ModeEvaluation(
         predicted=torch.tensor([[0.5, 0.25], [0.75, 0.25], [0.1, 0.9]]),
         true=torch.tensor([[0.75, 0.25], [0.75, 0.25], [0.2, 0.8]]),
         rest=torch.tensor([0.25, 0.0, 0.0]),
@@ -97,8 +97,8 @@ def test_an_evaluation_does_not_depend_on_the_batch_size(trained, sharpness):
     predictor, told = load(trained, device="cpu"), []
     assert isinstance(predictor.network, Modal)
     predictor.network.prior.weight *= sharpness
-    whole = evaluate(predictor, inputs=23, seed=3, k=4, batch=23)
-    parts = evaluate(predictor, inputs=23, seed=3, k=4, batch=5, watch=told.append)
+    whole = evaluate_modes(predictor, inputs=23, seed=3, k=4, batch=23)
+    parts = evaluate_modes(predictor, inputs=23, seed=3, k=4, batch=5, watch=told.append)
     torch.testing.assert_close(whole.predicted, parts.predicted, atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(whole.rest, parts.rest, atol=1e-6, rtol=0)
     assert torch.equal(whole.true, parts.true)
@@ -107,15 +107,15 @@ def test_an_evaluation_does_not_depend_on_the_batch_size(trained, sharpness):
 
 
 def test_other_seeds_are_other_inputs_and_more_inputs_begin_with_the_same(predictor):
-    one, more = evaluate(predictor, inputs=10), evaluate(predictor, inputs=20)
+    one, more = evaluate_modes(predictor, inputs=10), evaluate_modes(predictor, inputs=20)
     assert more.group[:10] == one.group
     torch.testing.assert_close(more.predicted[:10], one.predicted)
-    assert not torch.equal(evaluate(predictor, inputs=10, seed=1).predicted, one.predicted)
+    assert not torch.equal(evaluate_modes(predictor, inputs=10, seed=1).predicted, one.predicted)
 
 
 def test_evaluating_leaves_every_tensor_of_the_model_as_it_was(predictor):
     before = {name: value.clone() for name, value in predictor.network.state_dict().items()}
-    evaluate(predictor, inputs=20)
+    evaluate_modes(predictor, inputs=20)
     after = predictor.network.state_dict()
     assert all(torch.equal(value, after[name]) for name, value in before.items())
 
@@ -131,7 +131,7 @@ def test_who_knows_the_answers_is_told_so(predictor):
         y = bars.expand(-1, -1, 1, 8, 8)[torch.arange(len(x))[:, None], order]
         return Hypotheses(y, prob, order)
 
-    found = evaluate(Oracle(predictor, answer), inputs=50, k=2).report()
+    found = evaluate_modes(Oracle(predictor, answer), inputs=50, k=2).report()
     assert found["mode_tv"] == pytest.approx({"mean": 0, "std": 0, "p95": 0}, abs=1e-6)
     assert found["codes_in_use"] == 2
 
@@ -144,11 +144,11 @@ def test_a_code_is_in_use_when_it_is_likelier_than_one_percent_for_some_input(pr
         prob[-1] = torch.tensor([0.9, 0.02, 0.0099])
         return Hypotheses(torch.zeros(len(x), 3, 1, 8, 8), prob, torch.arange(3).repeat(len(x), 1))
 
-    assert evaluate(Oracle(predictor, answer), inputs=7, k=3, batch=4).codes == 2
+    assert evaluate_modes(Oracle(predictor, answer), inputs=7, k=3, batch=4).codes == 2
 
 
 def test_k_beyond_the_code_book_is_the_whole_code_book(predictor):
-    found = evaluate(predictor, inputs=3, k=16)
+    found = evaluate_modes(predictor, inputs=3, k=16)
     assert found.k == 6
     torch.testing.assert_close(found.rest, torch.zeros(3), atol=1e-5, rtol=0)
 
@@ -156,22 +156,22 @@ def test_k_beyond_the_code_book_is_the_whole_code_book(predictor):
 @pytest.mark.parametrize("inputs", [0, -5])
 def test_no_inputs_are_refused(predictor, inputs):
     with pytest.raises(ValueError, match=f"`inputs` must be at least 1, got {inputs}"):
-        evaluate(predictor, inputs=inputs)
+        evaluate_modes(predictor, inputs=inputs)
 
 
 # --- baselines ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["probunet", "dropout", "ensemble"])
-def test_the_mode_probabilities_of_a_baseline_are_shares_of_its_answers(rivals, name):
-    predictor = load(rivals[name], device="cpu")
-    found = evaluate(predictor, inputs=6, seed=2, k=20)
+def test_the_mode_probabilities_of_a_baseline_are_shares_of_its_answers(baselines, name):
+    predictor = load(baselines[name], device="cpu")
+    found = evaluate_modes(predictor, inputs=6, seed=2, k=20)
     k = 20 if predictor.is_sampler else 3
     assert (found.k, found.codes) == (k, 0)
     counts = found.predicted * k
     torch.testing.assert_close(counts, counts.round(), atol=1e-4, rtol=0)
     torch.testing.assert_close(found.predicted.sum(dim=1), torch.ones(6))
-    assert torch.equal(evaluate(predictor, inputs=6, seed=2, k=20).predicted, found.predicted)
+    assert torch.equal(evaluate_modes(predictor, inputs=6, seed=2, k=20).predicted, found.predicted)
     case = build_source(predictor.config.data, "test", seed=2, device=CPU).case(torch.arange(6))
     h = predictor.propose(case.x, k, generator=torch.Generator().manual_seed(2))
     for i, mode in enumerate(nearest_mode(h.y, case.ys)):

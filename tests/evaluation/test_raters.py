@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.store import open_prepared
-from mue.evaluation.raters import Agreement, agreement
+from mue.evaluation.raters import RaterEvaluation, evaluate_raters
 from mue.inference.load import load
 from mue.inference.predictor import Predictor
 from mue.metrics.calibration import brier, drawn, ece, presence
@@ -48,7 +48,7 @@ class Oracle(Predictor):
         return self.answer(image)
 
 
-def reported(found: Agreement) -> Any:
+def reported(found: RaterEvaluation) -> Any:
     """The report as a file would hold it, which must be numbers alone."""
     return json.loads(json.dumps(found.report(), allow_nan=False))
 
@@ -58,7 +58,7 @@ def reported(found: Agreement) -> Any:
 
 @pytest.mark.parametrize("batch", [1, 5, 32])
 def test_every_metric_is_the_pure_function_of_all_answers_at_once(predictor, lesions, case, batch):
-    found = agreement(predictor, lesions, batch=batch, seed=3)
+    found = evaluate_raters(predictor, lesions, batch=batch, seed=3)
     h = predictor.propose(case.x, 6)  # every code there is
     s, ys, p = h.y > 0.5, case.ys > 0.5, h.normalized().prob
     torch.testing.assert_close(found.ged, ged(s, p, ys, case.q), **CLOSE)
@@ -94,9 +94,9 @@ def test_an_agreement_does_not_depend_on_the_batch_size(lesion_model, lesions, s
     predictor, seen = load(lesion_model, device="cpu"), []
     assert isinstance(predictor.network, Modal)
     predictor.network.prior.weight *= sharpness
-    whole = agreement(predictor, lesions, batch=12)
+    whole = evaluate_raters(predictor, lesions, batch=12)
     for batch in (1, 5):
-        parts = agreement(predictor, lesions, batch=batch, watch=lambda *a: seen.append(a))
+        parts = evaluate_raters(predictor, lesions, batch=batch, watch=lambda *a: seen.append(a))
         for name, values in whole.columns().items():
             torch.testing.assert_close(parts.columns()[name], values, **CLOSE, msg=name)
         assert (parts.id, parts.codes) == (whole.id, whole.codes)
@@ -112,7 +112,7 @@ def test_an_answer_too_improbable_to_be_kept_covers_nobody(predictor, lesions, c
         prob = torch.tensor([1.0, 0.0]).expand(len(at), 2)
         return Hypotheses(y, prob, torch.tensor([0, 1]).expand(len(at), 2))
 
-    found = agreement(Oracle(predictor, answer), lesions)
+    found = evaluate_raters(Oracle(predictor, answer), lesions)
     for k in (1, 4, 16):
         assert torch.equal(found.coverage[k], torch.zeros(12))
 
@@ -123,7 +123,7 @@ def test_who_answers_as_the_raters_do_is_told_so(predictor, lesions, case):
         order = torch.arange(4).expand(len(at), 4)
         return Hypotheses(case.ys[at], torch.full((len(at), 4), 0.25), order)
 
-    found = agreement(Oracle(predictor, answer), lesions, batch=5)
+    found = evaluate_raters(Oracle(predictor, answer), lesions, batch=5)
     torch.testing.assert_close(found.ged, torch.zeros(12), **CLOSE)
     torch.testing.assert_close(found.presence, found.drawn)
     assert torch.equal(found.coverage[4], torch.ones(12))
@@ -140,8 +140,8 @@ def test_who_answers_as_the_raters_do_is_told_so(predictor, lesions, case):
 
 
 def test_only_the_draws_depend_on_the_seed(predictor, lesions):
-    one, again = agreement(predictor, lesions, seed=0), agreement(predictor, lesions, seed=0)
-    other = agreement(predictor, lesions, seed=1)
+    one, again = (evaluate_raters(predictor, lesions, seed=0) for _ in range(2))
+    other = evaluate_raters(predictor, lesions, seed=1)
     assert all(torch.equal(again.columns()[name], values) for name, values in one.columns().items())
     moved = {
         name
@@ -160,7 +160,7 @@ def test_the_rest_is_what_lies_beyond_sixteen_answers(predictor, lesions):
         y[:, 16:] = 1  # of no concern to `ged`, and known to the draws and to presence
         return Hypotheses(y, prob, torch.zeros(len(x), 21, dtype=torch.long))
 
-    found = agreement(Oracle(predictor, answer), lesions)
+    found = evaluate_raters(Oracle(predictor, answer), lesions)
     torch.testing.assert_close(found.rest, torch.full((12,), 0.2))
     torch.testing.assert_close(found.presence, torch.full((12,), 0.2))
     empty = 1 - found.drawn  # nothing against the raters: 2 (1 - e) - 0 - E[d(Y, Y')]
@@ -170,14 +170,14 @@ def test_the_rest_is_what_lies_beyond_sixteen_answers(predictor, lesions):
 
 def test_evaluating_leaves_every_tensor_of_the_model_as_it_was(predictor, lesions):
     before = {name: value.clone() for name, value in predictor.network.state_dict().items()}
-    agreement(predictor, lesions)
+    evaluate_raters(predictor, lesions)
     after = predictor.network.state_dict()
     assert all(torch.equal(value, after[name]) for name, value in before.items())
 
 
 @pytest.mark.parametrize("split", ["train", "val", "test"])
 def test_each_split_is_judged_by_its_own_patients(predictor, lesions, split):
-    found = agreement(predictor, lesions, split=split)
+    found = evaluate_raters(predictor, lesions, split=split)
     prepared = open_prepared(lesions)
     assert found.id == tuple(prepared.rows[i].id for i in prepared.members(split))
     assert found.report()["split"] == split
@@ -187,7 +187,7 @@ def test_each_split_is_judged_by_its_own_patients(predictor, lesions, split):
 
 
 def test_a_report_has_every_metric_with_its_interval_and_only_numbers(predictor, lesions):
-    found = agreement(predictor, lesions)
+    found = evaluate_raters(predictor, lesions)
     report = reported(found)
     assert report == found.report()
     names = ["ged", "rest", "ged_16", "ged_32", "ged_50", "ged_100", "hm_iou_16", "dice_top"]
@@ -206,7 +206,7 @@ def test_a_report_has_every_metric_with_its_interval_and_only_numbers(predictor,
 
 
 def test_the_table_has_a_line_for_each_slice(predictor, lesions, tmp_path):
-    found = agreement(predictor, lesions)
+    found = evaluate_raters(predictor, lesions)
     found.save_table(tmp_path / "slices.csv")
     with (tmp_path / "slices.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -222,22 +222,22 @@ def test_the_table_has_a_line_for_each_slice(predictor, lesions, tmp_path):
 def test_a_model_of_a_game_is_refused(trained, lesions):
     words = r"this model answers 'toy', and .* holds slices; take a model trained on slices, or"
     with pytest.raises(ValueError, match=words):
-        agreement(load(trained, device="cpu"), lesions)
+        evaluate_raters(load(trained, device="cpu"), lesions)
 
 
 def test_a_folder_that_holds_no_slices_is_refused(predictor, tmp_path):
     with pytest.raises(ValueError, match=r"is no prepared data: it must hold meta.json; make it"):
-        agreement(predictor, tmp_path)
+        evaluate_raters(predictor, tmp_path)
 
 
 # --- samples --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("batch", [12, 5])
-def test_ged_weighs_all_samples_and_ged_n_the_first_n(lesion_rivals, lesions, case, batch):
+def test_ged_weighs_all_samples_and_ged_n_the_first_n(lesion_baselines, lesions, case, batch):
     """Against the pure functions, on the samples that the same generator draws."""
-    predictor = load(lesion_rivals["probunet"], device="cpu")
-    found = agreement(predictor, lesions, samples=40, seed=3, batch=batch)
+    predictor = load(lesion_baselines["probunet"], device="cpu")
+    found = evaluate_raters(predictor, lesions, samples=40, seed=3, batch=batch)
     generator = torch.Generator().manual_seed(3)
     y = torch.cat([predictor.propose(x, 40, generator=generator).y for x in case.x.split(batch)])
     s, ys = y > 0.5, case.ys > 0.5
@@ -258,9 +258,9 @@ def test_ged_weighs_all_samples_and_ged_n_the_first_n(lesion_rivals, lesions, ca
     assert (report["answers"], report["passes"]) == (40, 1)
 
 
-def test_an_ensemble_is_judged_by_its_members(lesion_rivals, lesions, case):
-    predictor = load(lesion_rivals["ensemble"], device="cpu")
-    found = agreement(predictor, lesions, seed=3)
+def test_an_ensemble_is_judged_by_its_members(lesion_baselines, lesions, case):
+    predictor = load(lesion_baselines["ensemble"], device="cpu")
+    found = evaluate_raters(predictor, lesions, seed=3)
     s, ys = predictor.propose(case.x, 2).y > 0.5, case.ys > 0.5
     half = torch.full((12, 2), 0.5)
     torch.testing.assert_close(found.ged, ged(s, half, ys, case.q), **CLOSE)

@@ -346,8 +346,8 @@ def test_a_process_without_a_device_of_its_own_is_told_so(monkeypatch):
         ("mheads", 3, "answers"),
     ],
 )
-def test_a_baseline_says_how_many_answers_it_has(rivals, name, most, kind):
-    predictor, x = load(rivals[name], device="cpu"), torch.rand(1, 1, 8, 8)
+def test_a_baseline_says_how_many_answers_it_has(baselines, name, most, kind):
+    predictor, x = load(baselines[name], device="cpu"), torch.rand(1, 1, 8, 8)
     assert (predictor.codes, predictor.max_answers) == (0, most)
     assert predictor.is_sampler == (kind == "samples")
     for k in (0, most + 1):
@@ -358,8 +358,8 @@ def test_a_baseline_says_how_many_answers_it_has(rivals, name, most, kind):
 
 
 @pytest.mark.parametrize("name", ["probunet", "dropout", "unet", "ensemble", "mheads"])
-def test_the_answers_of_a_baseline_are_equally_probable_and_have_no_code(rivals, name):
-    predictor, x = load(rivals[name], device="cpu"), torch.rand(2, 1, 8, 8)
+def test_the_answers_of_a_baseline_are_equally_probable_and_have_no_code(baselines, name):
+    predictor, x = load(baselines[name], device="cpu"), torch.rand(2, 1, 8, 8)
     k = min(3, predictor.max_answers)
     h = predictor.propose(x, k, min_prob=0.9)  # nothing is less probable than its like
     assert torch.equal(h.prob, torch.full((2, k), 1 / k))
@@ -374,8 +374,8 @@ def test_the_answers_of_a_baseline_are_equally_probable_and_have_no_code(rivals,
     assert all(torch.equal(value, after[key]) for key, value in before.items())
 
 
-def test_samples_with_densities_are_those_that_are_proposed(rivals):
-    predictor, x = load(rivals["probunet"], device="cpu"), torch.rand(2, 1, 8, 8)
+def test_samples_with_densities_are_those_that_are_proposed(baselines):
+    predictor, x = load(baselines["probunet"], device="cpu"), torch.rand(2, 1, 8, 8)
     found = predictor.densities(x, 5, generator=torch.Generator().manual_seed(3))
     h = predictor.propose(x, 5, generator=torch.Generator().manual_seed(3))
     assert torch.equal(found.y, h.y)
@@ -386,10 +386,10 @@ def test_samples_with_densities_are_those_that_are_proposed(rivals):
     torch.testing.assert_close(found.log_density, -0.5 * gap.square().sum(dim=2))  # 0 at the mean
 
 
-def test_densities_are_refused_where_there_are_none(rivals):
+def test_densities_are_refused_where_there_are_none(baselines):
     with pytest.raises(ValueError, match="of the method 'heads' has no density of a latent; take"):
-        load(rivals["unet"], device="cpu").densities(torch.rand(8, 8), 2)
-    predictor = load(rivals["probunet"], device="cpu")
+        load(baselines["unet"], device="cpu").densities(torch.rand(8, 8), 2)
+    predictor = load(baselines["probunet"], device="cpu")
     with pytest.raises(ValueError, match=r"`k` must be in 1..4096 \(the samples of this model"):
         predictor.densities(torch.rand(8, 8), 0)
     with pytest.raises(ValueError, match="`image` must be finite"):

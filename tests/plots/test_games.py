@@ -9,8 +9,8 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from PIL import Image
 
-from mue.evaluation.compare import LatentSamples, Point, Rival
-from mue.evaluation.known_modes import Evaluation
+from mue.evaluation.compare import ComparedModel, LatentSamples, Point
+from mue.evaluation.known_modes import ModeEvaluation
 from mue.metrics.interval import Interval
 from mue.plots.games import (
     draw_answers,
@@ -110,7 +110,7 @@ def test_points_are_drawn_with_their_answers_and_what_is_left_out(tmp_path):
 @pytest.mark.parametrize("groups", [("dim", "dim", "bright"), ("only", "only", "only")])
 def test_each_category_has_its_dots_beside_the_truth(groups, tmp_path):
     predicted = torch.tensor([[0.6, 0.4], [0.8, 0.2], [0.1, 0.9]])
-    judged = Evaluation(
+    judged = ModeEvaluation(
         predicted=predicted,
         true=torch.tensor([[0.7, 0.3]]).repeat(3, 1),
         rest=torch.zeros(3),
@@ -148,16 +148,16 @@ def test_answers_without_codes_carry_no_number_and_are_said_not_to_be_ranked(hyp
     assert not any("0.333" in word or "rest" in word for word in words)
 
 
-def _rival(name: str, tv: float, iou: float | None, samples: int | None = None) -> Rival:
+def _rival(name: str, tv: float, iou: float | None, samples: int | None = None) -> ComparedModel:
     metrics = {"mode_tv": Interval(tv, 0.1, tv - 0.01, tv + 0.02)}
     if iou is not None:
         metrics["hm_iou_16"] = Interval(iou, 0.1, iou, iou)
-    return Rival(name, "vq", samples, 16, 1, 10, 1.0, metrics)
+    return ComparedModel(name, "vq", samples, 16, 1, 10, 1.0, metrics)
 
 
 def test_a_comparison_has_a_panel_for_each_metric_and_the_best_in_red(tmp_path):
-    rivals = [_rival("a", 0.2, 0.5), _rival("b", 0.1, 0.7, 16), _rival("b", 0.3, None, 1)]
-    figure = draw_comparison(rivals, "who is ahead")
+    models = [_rival("a", 0.2, 0.5), _rival("b", 0.1, 0.7, 16), _rival("b", 0.3, None, 1)]
+    figure = draw_comparison(models, "who is ahead")
     panels = {ax.get_title(): ax for ax in figure.axes if ax.get_title()}
     assert list(panels) == ["mode_tv", "hm_iou_16"]
     ax = panels["mode_tv"]

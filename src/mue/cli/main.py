@@ -32,9 +32,9 @@ from mue.data.build import check_data
 from mue.data.prepared.splits import Split
 from mue.devices import Device
 from mue.errors import MueError
-from mue.evaluation.compare import SAMPLES, Rival, best, metrics_of
-from mue.evaluation.known_modes import evaluate as judge
-from mue.evaluation.raters import Agreement, agreement
+from mue.evaluation.compare import SAMPLES, ComparedModel, best, metrics_of
+from mue.evaluation.known_modes import evaluate_modes as judge
+from mue.evaluation.raters import RaterEvaluation, evaluate_raters
 from mue.inference.load import load
 from mue.training import distributed
 from mue.training.log import LogRecord, NonFiniteError, read_log
@@ -182,7 +182,7 @@ def evaluate(
         if data is None:
             judged = judge(predictor, inputs=inputs, seed=seed, k=k, watch=lambda n: show(model, n))
         else:
-            judged = agreement(
+            judged = evaluate_raters(
                 predictor,
                 data,
                 split=split,
@@ -191,12 +191,12 @@ def evaluate(
             )
     content = run.report(model, judged)
     run.save_report(target / "report.json", content)
-    if isinstance(judged, Agreement):
+    if isinstance(judged, RaterEvaluation):
         judged.save_table(target / "slices.csv")
     if json:
         _print_json(content)
         return
-    if isinstance(judged, Agreement):
+    if isinstance(judged, RaterEvaluation):
         _print_agreement(model, content)
         _say("slices", target / "slices.csv")
     else:
@@ -326,7 +326,7 @@ def compare(
     if json:
         _print_json(found.content)
         return
-    _print_rivals(found.rivals)
+    _print_rivals(found.models)
     for path in found.files:
         _say("figure" if path.suffix == ".png" else "report", path)
 
@@ -595,7 +595,7 @@ def _print_agreement(model: str, content: dict[str, Any]) -> None:
     _out.print(f"codes    {content['codes_in_use']} in use", highlight=False)
 
 
-def _print_rivals(rivals: Sequence[Rival]) -> None:
+def _print_rivals(rivals: Sequence[ComparedModel]) -> None:
     metrics, ahead = metrics_of(rivals), best(rivals)
     table = Table(title="the best of each metric in bold; below it its 95 % interval")
     table.add_column("model", overflow="fold")

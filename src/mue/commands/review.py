@@ -20,7 +20,7 @@ from mue.devices import Device, choose_device
 from mue.errors import MueError
 from mue.evaluation.calibrate import Calibration
 from mue.evaluation.calibrate import calibrate as fit_prior
-from mue.evaluation.raters import Agreement, agreement
+from mue.evaluation.raters import RaterEvaluation, evaluate_raters
 from mue.inference.load import find, load
 from mue.metrics.calibration import reliability
 from mue.models.modal import Modal
@@ -155,10 +155,10 @@ def figure(
     if len({Path(model).name for model in models}) < len(models):
         raise MueError("`models` must have different names, by which their figures are told apart")
     predictors = [load(model, device=device) for model in models]
-    judged: dict[str, Agreement] = {}
+    judged: dict[str, RaterEvaluation] = {}
     for model, predictor in zip(models, predictors, strict=True):
         tell = functools.partial(watch, str(model)) if watch else None
-        judged[Path(model).name] = agreement(predictor, data, split=split, watch=tell)
+        judged[Path(model).name] = evaluate_raters(predictor, data, split=split, watch=tell)
     first = next(iter(judged.values()))
     about = f"{len(first.id)} {split} slices"
     drawn = [
@@ -197,7 +197,7 @@ def figure(
     return drawn
 
 
-def _ambiguous(judged: Agreement, count: int) -> list[int]:
+def _ambiguous(judged: RaterEvaluation, count: int) -> list[int]:
     """The slices of highest entropy, the highest first, no two of a patient."""
     chosen: dict[str, int] = {}
     for i in judged.entropy.argsort(descending=True, stable=True).tolist():

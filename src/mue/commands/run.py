@@ -29,18 +29,18 @@ from mue.errors import MueError
 from mue.evaluation.compare import (
     CURVE_INPUTS,
     SAMPLES,
+    ComparedModel,
     Point,
-    Rival,
     best,
     latent_samples,
-    load_rivals,
+    load_models,
     names_of,
     one_look,
     sample_curve,
 )
-from mue.evaluation.compare import compare as judge_rivals
-from mue.evaluation.known_modes import Evaluation, evaluate
-from mue.evaluation.raters import Agreement
+from mue.evaluation.compare import compare as compare_models
+from mue.evaluation.known_modes import ModeEvaluation, evaluate_modes
+from mue.evaluation.raters import RaterEvaluation
 from mue.inference.files import read_image
 from mue.inference.load import find, load
 from mue.inference.predictor import Predictor
@@ -291,7 +291,7 @@ def export(model: str | Path, out: str | Path, *, half: bool = True) -> Path:
 # --- evaluate -----------------------------------------------------------------------------------
 
 
-def report(model: str | Path, evaluation: Evaluation | Agreement) -> dict[str, Any]:
+def report(model: str | Path, evaluation: ModeEvaluation | RaterEvaluation) -> dict[str, Any]:
     """What `report.json` holds: the model, what it was made with, and every metric."""
     folder = find(model)
     return {
@@ -392,7 +392,7 @@ def figure(
     model: str | Path,
     *,
     out: str | Path | None = None,
-    evaluation: Evaluation | None = None,
+    evaluation: ModeEvaluation | None = None,
     device: Device = "auto",
 ) -> list[Path]:
     """Draw a model's answers and probabilities; returns where the pictures are.
@@ -404,7 +404,7 @@ def figure(
     folder, predictor = find(model), load(model, device=device)
     target = Path(out) if out else home(model) / "figures"
     many = predictor.is_sampler and one_look(predictor)
-    evaluation = evaluation or evaluate(predictor, k=100 if many else 16)
+    evaluation = evaluation or evaluate_modes(predictor, k=100 if many else 16)
     name = Path(model).name
     title = f"{name}: {len(evaluation.group)} test inputs, seed {evaluation.seed}"
     if predictor.is_sampler:
@@ -452,12 +452,12 @@ class Comparison:
     """Models side by side.
 
     Attributes:
-        rivals: In the order they were given.
+        models: In the order they were given.
         content: What `comparison.json` holds.
         files: What was written.
     """
 
-    rivals: list[Rival]
+    models: list[ComparedModel]
     content: dict[str, Any]
     files: list[Path]
 
@@ -481,9 +481,9 @@ def compare(
     """
     began, where = time.monotonic(), choose_device(device)
     options: dict[str, Any] = {"data": data, "samples": samples, "device": device}
-    rivals = judge_rivals(models, split=split, inputs=inputs, seed=seed, watch=watch, **options)
+    rivals = compare_models(models, split=split, inputs=inputs, seed=seed, watch=watch, **options)
     curves: dict[str, list[Point]] = {}
-    predictors = load_rivals(models, **options) if data is None else {}
+    predictors = load_models(models, **options) if data is None else {}
     if any(p.is_sampler and one_look(p) for p in predictors.values()):
         for name, predictor in predictors.items():
             if one_look(predictor):
@@ -507,7 +507,7 @@ def compare(
             "seconds": round(time.monotonic() - began, 1),
         },
         "weights": {name: weights_digest(find(m)) for name, m in names_of(models).items()},
-        "rivals": [rival.summary() for rival in rivals],
+        "models": [rival.summary() for rival in rivals],
         "best": ahead,
     }
     if curves:
@@ -545,7 +545,7 @@ def demo(
     for model in DEMO:
         predictor = load(model, device="cpu")
         tell = functools.partial(watch, model) if watch else None
-        judged = evaluate(predictor, inputs=inputs, seed=0, watch=tell)
+        judged = evaluate_modes(predictor, inputs=inputs, seed=0, watch=tell)
         figure(model, out=folder / "figures" / model, evaluation=judged, device="cpu")
         reports[model] = report(model, judged)
     save_report(folder / "report.json", reports)

@@ -20,10 +20,10 @@ from mue.data.prepared.splits import Split
 from mue.data.prepared.store import open_prepared
 from mue.devices import Device
 from mue.errors import MueError
-from mue.evaluation.known_modes import evaluate
-from mue.evaluation.raters import agreement
+from mue.evaluation.known_modes import evaluate_modes
+from mue.evaluation.raters import evaluate_raters
 from mue.inference.load import load
-from mue.inference.predictor import MOST_SAMPLES, Predictor
+from mue.inference.predictor import MAX_SAMPLES, Predictor
 from mue.metrics.interval import Interval, interval
 from mue.metrics.modes import mode_mae, mode_tv, nearest_mode
 
@@ -40,7 +40,7 @@ _TIMED = 8  # inputs answered at once when the speed is measured
 
 
 @dataclass(frozen=True, slots=True)
-class Rival:
+class ComparedModel:
     """A model in a comparison; one that samples takes part once for each number of samples.
 
     Attributes:
@@ -82,12 +82,12 @@ def _name(model: str, samples: int | None) -> str:
     return f"{model}, {samples} sample{'s' if samples > 1 else ''}"
 
 
-def metrics_of(rivals: Sequence[Rival]) -> list[str]:
+def metrics_of(rivals: Sequence[ComparedModel]) -> list[str]:
     """Every metric that some rival has, in order: `ged_16` takes 16 samples at least."""
     return list(dict.fromkeys(name for rival in rivals for name in rival.metrics))
 
 
-def best(rivals: Sequence[Rival]) -> dict[str, int]:
+def best(rivals: Sequence[ComparedModel]) -> dict[str, int]:
     """Which rival is ahead in each metric, by its number in the row; in a tie the first."""
     found: dict[str, int] = {}
     for metric in metrics_of(rivals):
@@ -109,7 +109,7 @@ def compare(
     samples: Sequence[int] = SAMPLES,
     device: Device = "auto",
     watch: Callable[[str, int, int], None] | None = None,
-) -> list[Rival]:
+) -> list[ComparedModel]:
     """Judge models on the same inputs.
 
     `samples` says how many answers are drawn from a model that samples; each number is a rival of
@@ -117,8 +117,8 @@ def compare(
     smallest number alone: with the others it would take hours. `watch` is told the name of a
     rival, how many inputs are done, and of how many.
     """
-    predictors = load_rivals(models, data=data, samples=samples, device=device)
-    rivals: list[Rival] = []
+    predictors = load_models(models, data=data, samples=samples, device=device)
+    rivals: list[ComparedModel] = []
     for model, predictor in predictors.items():
         for count in _counts(predictor, samples):
             name = _name(model, count)
@@ -133,7 +133,7 @@ def compare(
                 metrics = _on_slices(predictor, data, split, seed, count, tell)
             answers = count or min(16, predictor.max_answers)
             rivals.append(
-                Rival(
+                ComparedModel(
                     model=model,
                     method=predictor.config.method,
                     samples=count,
@@ -154,7 +154,7 @@ def names_of(models: Sequence[str | Path]) -> dict[str, str]:
     return dict(zip(short if len(set(short)) == len(each) else each, each, strict=True))
 
 
-def load_rivals(
+def load_models(
     models: Sequence[str | Path],
     *,
     data: str | Path | None = None,
@@ -166,8 +166,8 @@ def load_rivals(
     if len(names) < 2:
         raise MueError(f"a comparison needs at least two different models, got {len(names)}")
     for count in samples or (0,):
-        if not 1 <= count <= MOST_SAMPLES:
-            raise MueError(f"`samples` must be numbers in 1..{MOST_SAMPLES}, got {list(samples)}")
+        if not 1 <= count <= MAX_SAMPLES:
+            raise MueError(f"`samples` must be numbers in 1..{MAX_SAMPLES}, got {list(samples)}")
     found = {name: load(model, device=device) for name, model in names.items()}
     (first, ours), *others = found.items()
     for name, other in others:
@@ -208,7 +208,7 @@ def _on_game(
     samples: int | None,
     tell: Callable[[int], None],
 ) -> dict[str, Interval]:
-    judged = evaluate(predictor, inputs=inputs, seed=seed, k=samples or 16, watch=tell)
+    judged = evaluate_modes(predictor, inputs=inputs, seed=seed, k=samples or 16, watch=tell)
     tv, mae = mode_tv(judged.predicted, judged.true), mode_mae(judged.predicted, judged.true)
     return {"mode_tv": _interval(tv), "mode_mae": _interval(mae)}
 
@@ -228,7 +228,7 @@ def _on_slices(
     tell: Callable[[int, int], None],
 ) -> dict[str, Interval]:
     batch = 32 if samples is None else max(1, 512 // samples)
-    judged = agreement(
+    judged = evaluate_raters(
         predictor, data, split=split, seed=seed, samples=samples or 1, batch=batch, watch=tell
     )
     content: dict[str, Any] = judged.report()

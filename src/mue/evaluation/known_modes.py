@@ -25,7 +25,7 @@ NEGLIGIBLE = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation:
+class ModeEvaluation:
     """What a model says about cases whose modes are known.
 
     Attributes:
@@ -88,7 +88,7 @@ def summary(values: Float[Tensor, " b"]) -> dict[str, float]:
     }
 
 
-def evaluate(
+def evaluate_modes(
     predictor: Predictor,
     *,
     inputs: int = 1000,
@@ -96,7 +96,7 @@ def evaluate(
     k: int = 16,
     batch: int | None = None,
     watch: Callable[[int], None] | None = None,
-) -> Evaluation:
+) -> ModeEvaluation:
     """Judge a model by test inputs whose modes and probabilities are known.
 
     Each of the k most probable answers counts for the true mode it is nearest to. `watch` is told
@@ -124,7 +124,7 @@ def evaluate(
         note_codes_(used, h.code.cpu(), h.prob.cpu())
         if watch is not None:
             watch(len(group))
-    return Evaluation(
+    return ModeEvaluation(
         predicted=torch.cat(predicted),
         true=torch.cat(true),
         rest=torch.cat(rest),

@@ -38,7 +38,7 @@ FIRST = (1, 4, 8, 16)
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class RaterEvaluation:
     """What a model says about slices, slice by slice.
 
     Attributes:
@@ -145,7 +145,7 @@ class Agreement:
         write_atomic(path, text.getvalue().encode())
 
 
-def agreement(
+def evaluate_raters(
     predictor: Predictor,
     data: str | Path,
     *,
@@ -154,7 +154,7 @@ def agreement(
     samples: int = 100,
     batch: int = 32,
     watch: Callable[[int, int], None] | None = None,
-) -> Agreement:
+) -> RaterEvaluation:
     """Judge a model by the raters of prepared slices.
 
     Answers are probability maps cut at one half. `seed` is of the draws of `ged_n` and `hm_iou_n`.
@@ -194,7 +194,7 @@ def agreement(
     used = torch.zeros(predictor.codes + 1)
     for part in parts:
         note_codes_(used, part.code, part.p)
-    return Agreement(
+    return RaterEvaluation(
         id=tuple(row.id for row in source.rows),
         patient=tuple(row.patient for row in source.rows),
         ged=ged,

@@ -17,7 +17,7 @@ from mue.models.modal import Modal
 from mue.models.probunet import ProbUNet
 from mue.types import Hypotheses
 
-MOST_SAMPLES = 4096
+MAX_SAMPLES = 4096
 """Samples that a baseline draws for an input at the most."""
 _SMALL = 1 << 21
 """Numbers in the answers up to which a GPU waits for the host, and recording pays."""
@@ -77,7 +77,7 @@ class Predictor:
     @property
     def max_answers(self) -> int:
         """How many answers may be asked for."""
-        return MOST_SAMPLES if self.network.max_answers is None else self.network.max_answers
+        return MAX_SAMPLES if self.network.max_answers is None else self.network.max_answers
 
     @property
     def is_sampler(self) -> bool:

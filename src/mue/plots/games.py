@@ -20,8 +20,8 @@ from torch import Tensor
 
 from mue.atomic import write_atomic
 from mue.errors import MueError
-from mue.evaluation.compare import HIGHER, LatentSamples, Point, Rival, best, metrics_of
-from mue.evaluation.known_modes import Evaluation
+from mue.evaluation.compare import HIGHER, ComparedModel, LatentSamples, Point, best, metrics_of
+from mue.evaluation.known_modes import ModeEvaluation
 from mue.training.log import LogRecord
 from mue.types import Hypotheses
 
@@ -51,7 +51,7 @@ def save_picture(image: Float[Tensor, "c h w"], path: Path) -> Path:
     return path
 
 
-def draw_probabilities(evaluation: Evaluation, title: str) -> Figure:
+def draw_probabilities(evaluation: ModeEvaluation, title: str) -> Figure:
     """Predicted probability of each mode of each category, an input a dot, beside the truth.
 
     The paper's Fig. `MNIST_stat_ours`.
@@ -149,7 +149,7 @@ def draw_points(
     return figure
 
 
-def draw_comparison(rivals: Sequence[Rival], title: str) -> Figure:
+def draw_comparison(rivals: Sequence[ComparedModel], title: str) -> Figure:
     """A panel for each metric, a dot with its interval for each rival, the best of them in red.
 
     The paper's Fig. `LIDC_GED_compare`, for every metric of the data.
