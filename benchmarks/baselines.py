@@ -34,7 +34,8 @@ from mue.data.synthetic.guess import CATEGORIES
 from mue.evaluation.compare import HIGHER, SAMPLES, ComparedModel, Point, best
 from mue.inference.load import bundled
 from mue.metrics.interval import Interval
-from mue.plots import games as figures
+from mue.plots.comparison import plot_comparison, plot_sample_curve
+from mue.plots.style import save_figure
 from mue.training.checkpoint import load_config, origin, weights_digest
 from performance import markdown
 from results import ROOT, insert
@@ -306,11 +307,11 @@ def write_guess(found: Outcome) -> None:
     insert(ROOT / "README.md", f"{short}\n\n{words} {speed(found)}", "compare-guess")
     title = f"the guessing game: {found.content['inputs']:,} test inputs, seed {SEED}"
     target = FIGURES / "compare"
-    figures.save(figures.draw_comparison(found.rivals, title), target / "guess.png")
+    save_figure(plot_comparison(found.rivals, title), target / "guess.png")
     curves = dict(found.content["curves"])
     title = f"how many samples it takes: {curves.pop('inputs')} test inputs"
     points = {name: [Point(**p) for p in curve] for name, curve in curves.items()}
-    figures.save(figures.draw_sample_curve(points, title), target / "samples.png")
+    save_figure(plot_sample_curve(points, title), target / "samples.png")
     mue.figure("guess-probunet", out=FIGURES / "guess-probunet", device="cpu")
 
 
@@ -335,7 +336,7 @@ def write_lidc(found: Outcome) -> None:
     text = f"Lesions, against four raters:\n\n{short}\n\n{words} {speed(found)}"
     insert(ROOT / "README.md", text, "compare-lidc")
     title = f"lesions: test patients of LIDC-IDRI, seed {SEED}"
-    figures.save(figures.draw_comparison(found.rivals, title), FIGURES / "compare" / "lidc.png")
+    save_figure(plot_comparison(found.rivals, title), FIGURES / "compare" / "lidc.png")
 
 
 def main() -> None:

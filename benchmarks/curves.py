@@ -24,7 +24,7 @@ from mue.config.presets import preset
 from mue.config.schema import Config
 from mue.data.build import build_source
 from mue.devices import choose_device, device_name
-from mue.plots import games as figures
+from mue.plots.style import save_figure
 from mue.training.checkpoint import commit
 from mue.training.log import measure
 from mue.training.loop import Training, fit
@@ -98,7 +98,7 @@ def main() -> None:
             write_atomic(path, (json.dumps(content) + "\n").encode())
             print(f"{name}, seed {seed}: {time.monotonic() - began:.0f} s", flush=True)
     title = f"{arguments.preset}, {device_name(device)}"
-    figures.save(draw_curves(content["curves"], TERMS, title), arguments.out / "curves.png")
+    save_figure(draw_curves(content["curves"], TERMS, title), arguments.out / "curves.png")
 
 
 if __name__ == "__main__":

@@ -25,8 +25,10 @@ from mue.commands import run
 from mue.data.prepared.store import open_prepared
 from mue.evaluation.raters import evaluate_raters
 from mue.metrics.calibration import reliability
-from mue.plots import games as figures
-from mue.plots import slices as pictures
+from mue.plots.comparison import plot_spread
+from mue.plots.history import plot_history
+from mue.plots.reliability import plot_reliability
+from mue.plots.style import save_figure
 from mue.training.checkpoint import LOG, commit, load_config, origin, weights_digest
 from mue.training.log import LogRecord, read_log
 from results import ROOT, insert
@@ -166,16 +168,14 @@ def main() -> None:
         name: reliability(column(path, "presence").clamp(0, 1), column(path, "drawn"))
         for name, path in slices.items()
     }
-    figures.save(pictures.draw_spread(spread, f"GED of {about}"), target / "spread.png")
-    figures.save(
-        pictures.draw_reliability(curves, f"is there a lesion? {about}"), target / "reliability.png"
-    )
+    save_figure(plot_spread(spread, f"GED of {about}"), target / "spread.png")
+    save_figure(plot_reliability(curves, f"is there a lesion? {about}"), target / "reliability.png")
     drawn: list[list[LogRecord]] = []  # a calibrated model has the history of its original
     for row, _ in found:
         history, name = read_log(run.find(row.model)), Path(row.model).name
         if history and history not in drawn:
             drawn.append(history)
-            figures.save(figures.draw_history(history, name), target / f"history-{name}.png")
+            save_figure(plot_history(history, name), target / f"history-{name}.png")
     print(summary)
 
 

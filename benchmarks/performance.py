@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from curves import CURVES, TERMS
-from mue.plots import games as figures
+from mue.plots.style import save_figure
 from results import ROOT, insert
 from speed import BENCH, PROFILE, drawings
 from timing.plots import draw_curves
@@ -156,7 +156,7 @@ def section(folder: Path, target: Path) -> str:
     if "answering" in content:
         parts += [answering(content["answering"]), sides(content["sides"], content["growth"])]
         for name, drawing in drawings(content).items():
-            path = figures.save(drawing, target / f"{content['device']}-{name}.png")
+            path = save_figure(drawing, target / f"{content['device']}-{name}.png")
             parts.append(f"![Cost over {name}](figures/performance/{path.name})")
     if (folder / PROFILE).is_file():
         found = json.loads((folder / PROFILE).read_text())["profile"]
@@ -179,7 +179,7 @@ def learning(folder: Path, target: Path) -> str:
     content = json.loads((folder / CURVES).read_text())
     about, curves = content["about"], content["curves"]
     title = f"{about['preset']}, {about['device']}"
-    path = figures.save(draw_curves(curves, TERMS, title), target / "curves.png")
+    path = save_figure(draw_curves(curves, TERMS, title), target / "curves.png")
     what = (
         f"On {about['device']}, torch {about['torch']}, commit {about['commit'][:12]}: the terms "
         "of the objective in naive float32 and in ours, with the same seeds and the same data. A "

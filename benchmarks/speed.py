@@ -28,7 +28,7 @@ from mue.atomic import write_atomic
 from mue.devices import Device, choose_device, device_name
 from mue.errors import MueError
 from mue.inference.load import halves
-from mue.plots import games as figures
+from mue.plots.style import save_figure
 from mue.training.checkpoint import commit
 from mue.version import __version__
 from timing import plots, profiler, tables
@@ -165,7 +165,7 @@ def bench(
         content["sides"] = [found.summary(*reach) for found in sides]
         content["growth"] = growth(content["answering"], content["sides"])
         files += [
-            figures.save(figure, target / f"{name}.png")
+            save_figure(figure, target / f"{name}.png")
             for name, figure in drawings(content).items()
         ]
     write_atomic(target / BENCH, (dumps(content, indent=2) + "\n").encode())

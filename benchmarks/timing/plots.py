@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from mue.plots.games import plain_numbers
+from mue.plots.style import plain_log_labels
 
 _INK, _SOFT, _GRID = "#1b1b1f", "#8a8a94", "#e6e6ea"
 _COLOURS = ("#2f6fb0", "#c8452d", "#3f8f5b", "#8a5aa8")
@@ -97,7 +97,7 @@ def _logarithmic(ax: Axes, ticks: Sequence[int]) -> None:
     ax.set(xscale="log", yscale="log")
     ax.set_xticks(ticks, [str(n) for n in ticks])
     ax.xaxis.set_minor_formatter(NullFormatter())
-    plain_numbers(ax.yaxis)
+    plain_log_labels(ax.yaxis)
     ax.grid(color=_GRID, linewidth=0.6)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)

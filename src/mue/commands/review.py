@@ -24,8 +24,12 @@ from mue.evaluation.raters import RaterEvaluation, evaluate_raters
 from mue.inference.load import find, load
 from mue.metrics.calibration import reliability
 from mue.models.modal import Modal
-from mue.plots import games as figures
-from mue.plots import slices as pictures
+from mue.plots.cases import plot_cases, plot_codes
+from mue.plots.comparison import plot_spread
+from mue.plots.contact_sheet import plot_contact_sheet
+from mue.plots.history import plot_history
+from mue.plots.reliability import plot_reliability
+from mue.plots.style import save_figure
 from mue.training import checkpoint
 from mue.training.log import read_log
 
@@ -72,7 +76,7 @@ def inspect(data: str | Path, out: str | Path | None = None, *, verify: bool = F
     shown = np.unique(np.linspace(0, len(rows) - 1, _SHEET).round().astype(int))
     h, w = prepared.size
     bits = np.unpackbits(prepared.masks[shown], axis=2)[..., : h * w]
-    drawing = pictures.draw_sheet(
+    drawing = plot_contact_sheet(
         torch.from_numpy(prepared.images[shown]),
         torch.from_numpy(bits.reshape(len(shown), -1, h, w).astype(bool)),
         [rows[i].id for i in shown],
@@ -90,7 +94,7 @@ def inspect(data: str | Path, out: str | Path | None = None, *, verify: bool = F
         spacing=(min(spacing), max(spacing)) if spacing else None,
         form=str(prepared.meta.get("origin", {}).get("form", "unknown")),
         digest=prepared.digest,
-        sheet=figures.save(drawing, sheet),
+        sheet=save_figure(drawing, sheet),
     )
 
 
@@ -162,12 +166,12 @@ def figure(
     first = next(iter(judged.values()))
     about = f"{len(first.id)} {split} slices"
     drawn = [
-        figures.save(
-            pictures.draw_spread({n: a.ged for n, a in judged.items()}, f"GED of {about}"),
+        save_figure(
+            plot_spread({n: a.ged for n, a in judged.items()}, f"GED of {about}"),
             target / "spread.png",
         ),
-        figures.save(
-            pictures.draw_reliability(
+        save_figure(
+            plot_reliability(
                 {n: reliability(a.presence, a.drawn) for n, a in judged.items()},
                 f"is there a lesion? {about}",
             ),
@@ -188,12 +192,12 @@ def figure(
             title = (
                 f"{name}: {top.prob.shape[1]} {kind}, not ranked, of {len(case.id)} {split} slices"
             )
-        drawn.append(figures.save(pictures.draw_cases(case, top, title), place / "cases.png"))
+        drawn.append(save_figure(plot_cases(case, top, title), place / "cases.png"))
         if coded is not None:
-            by_code = pictures.draw_codes(case, coded, f"{name}: answers by code")
-            drawn.append(figures.save(by_code, place / "codes.png"))
+            by_code = plot_codes(case, coded, f"{name}: answers by code")
+            drawn.append(save_figure(by_code, place / "codes.png"))
         if history := read_log(find(model)):
-            drawn.append(figures.save(figures.draw_history(history, name), place / "history.png"))
+            drawn.append(save_figure(plot_history(history, name), place / "history.png"))
     return drawn
 
 

@@ -45,7 +45,11 @@ from mue.inference.files import read_image
 from mue.inference.load import find, load
 from mue.inference.predictor import Predictor
 from mue.models.probunet import ProbUNet
-from mue.plots import games as figures
+from mue.plots.answers import plot_answers, plot_points
+from mue.plots.comparison import plot_comparison, plot_sample_curve
+from mue.plots.history import plot_history
+from mue.plots.probabilities import plot_densities, plot_probabilities
+from mue.plots.style import save_figure, save_image
 from mue.training import checkpoint, distributed
 from mue.training.checkpoint import (
     STATE,
@@ -139,8 +143,8 @@ def train(
         distributed.stop_()
     if meeting.rank == 0:
         title = f"{config.method} on {config.data.name}, seed {config.train.seed}"
-        history = figures.draw_history(read_log(folder), title)
-        figures.save(history, folder / "figures" / "history.png")
+        history = plot_history(read_log(folder), title)
+        save_figure(history, folder / "figures" / "history.png")
     return folder
 
 
@@ -380,9 +384,9 @@ def _write_predictions(found: list[Prediction], out: Path) -> None:
     for prediction in found:
         h, stem = prediction.hypotheses, prediction.image.stem
         for j in range(h.prob.shape[1]):
-            figures.save_picture(h.y[0, j], out / f"{stem}-{j + 1}.png")
-        overview = figures.draw_answers(prediction.x[None], h, prediction.image.name)
-        figures.save(overview, out / f"{stem}-answers.png")
+            save_image(h.y[0, j], out / f"{stem}-{j + 1}.png")
+        overview = plot_answers(prediction.x[None], h, prediction.image.name)
+        save_figure(overview, out / f"{stem}-answers.png")
 
 
 # --- figure -------------------------------------------------------------------------------------
@@ -409,14 +413,14 @@ def figure(
     title = f"{name}: {len(evaluation.group)} test inputs, seed {evaluation.seed}"
     if predictor.is_sampler:
         title += f", {evaluation.k} samples each"
-    drawn = [figures.save(figures.draw_probabilities(evaluation, title), target / "modes.png")]
+    drawn = [save_figure(plot_probabilities(evaluation, title), target / "modes.png")]
     if isinstance(predictor.network, ProbUNet):
         seen = latent_samples(predictor, inputs=len(evaluation.group), seed=evaluation.seed)
         about = f"{name}: {len(seen.group)} test inputs, {seen.mode.shape[1]} samples each"
-        drawn.append(figures.save(figures.draw_densities(seen, about), target / "densities.png"))
+        drawn.append(save_figure(plot_densities(seen, about), target / "densities.png"))
     drawn += _draw_examples(predictor, name, target)
     if history := read_log(folder):
-        drawn.append(figures.save(figures.draw_history(history, name), target / "history.png"))
+        drawn.append(save_figure(plot_history(history, name), target / "history.png"))
     return drawn
 
 
@@ -429,8 +433,8 @@ def _draw_examples(predictor: Predictor, name: str, target: Path) -> list[Path]:
     if predictor.config.model.backbone == "mlp" and predictor.codes:
         h = predictor.propose(case.x[first], predictor.max_answers)
         merged = h.merge(torch.cdist, below=0.5).cpu()
-        drawing = figures.draw_points(case.x[first].cpu(), merged, case.ys[first].cpu(), name)
-        return [figures.save(drawing, target / "answers.png")]
+        drawing = plot_points(case.x[first].cpu(), merged, case.ys[first].cpu(), name)
+        return [save_figure(drawing, target / "answers.png")]
     more = [i for i in range(64) if i not in first][: _EXAMPLES - len(first)]
     drawn: list[Path] = []
     kind = "samples" if predictor.is_sampler else "top" if predictor.codes else "answers"
@@ -439,8 +443,8 @@ def _draw_examples(predictor: Predictor, name: str, target: Path) -> list[Path]:
         h = predictor.propose(case.x[rows], k).cpu()
         about = f"{name}: top {k}" if predictor.codes else f"{name}: {k} {kind}, not ranked"
         names = [case.group[i] for i in rows]
-        drawing = figures.draw_answers(case.x[rows].cpu(), h, about, names)
-        drawn.append(figures.save(drawing, target / f"{kind}-{top}.png"))
+        drawing = plot_answers(case.x[rows].cpu(), h, about, names)
+        drawn.append(save_figure(drawing, target / f"{kind}-{top}.png"))
     return drawn
 
 
@@ -518,12 +522,12 @@ def compare(
     title = f"{asked}, seed {seed}"
     files = [target / "comparison.json"]
     save_report(files[0], content)
-    drawing = figures.draw_comparison(rivals, title)
-    files.append(figures.save(drawing, target / "comparison.png"))
+    drawing = plot_comparison(rivals, title)
+    files.append(save_figure(drawing, target / "comparison.png"))
     if curves:
         about_curve = f"how many samples it takes: {min(inputs, CURVE_INPUTS)} test inputs"
-        drawing = figures.draw_sample_curve(curves, about_curve)
-        files.append(figures.save(drawing, target / "samples.png"))
+        drawing = plot_sample_curve(curves, about_curve)
+        files.append(save_figure(drawing, target / "samples.png"))
     return Comparison(rivals, content, files)
 
 

@@ -1,0 +1,57 @@
+"""Predicted probabilities against the share of raters."""
+
+from __future__ import annotations
+
+import itertools
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from mue.errors import MueError
+from mue.metrics.calibration import Reliability
+from mue.plots.style import GREY, GRID, MODEL_COLOURS
+
+
+def plot_reliability(curves: dict[str, Reliability], title: str) -> Figure:
+    """Share of raters who drew a lesion over its predicted probability, and how often each.
+
+    On the diagonal a probability means what it says. The area of a mark is proportional to the
+    number of slices in its bin, which the histogram below gives.
+    """
+    if not curves:
+        raise MueError("`curves` must hold the reliability of at least one model, got none")
+    colours = list(itertools.islice(itertools.cycle(MODEL_COLOURS), len(curves)))
+    with mpl.rc_context({"font.size": 9, "axes.edgecolor": GREY}):
+        figure = Figure(figsize=(4.6, 6.0), layout="constrained")
+        top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(3.4, 1))
+        top.plot([0, 1], [0, 1], "--", color=GREY, linewidth=0.9, zorder=1)
+        for colour, curve in zip(colours, curves.values(), strict=True):
+            count = curve.count.cpu().numpy()
+            full = count > 0
+            at, share = curve.predicted.cpu().numpy()[full], curve.share.cpu().numpy()[full]
+            top.plot(at, share, color=colour, linewidth=1, alpha=0.8, zorder=2)
+            area = 600 * count[full] / count.sum()
+            top.scatter(at, share, s=area, color=colour, alpha=0.6, linewidths=0, zorder=3)
+            edges = np.linspace(0, 1, len(count) + 1)
+            if len(curves) == 1:
+                bottom.stairs(count, edges, fill=True, color=colour, alpha=0.3)
+            bottom.stairs(count, edges, color=colour, linewidth=1)
+        top.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
+        top.set_ylabel("share of raters who drew one")
+        bottom.set(xlabel="predicted probability of a lesion", ylabel="slices")
+        for ax in (top, bottom):
+            ax.grid(color=GRID, linewidth=0.6)
+            ax.set_axisbelow(True)
+            ax.spines[["top", "right"]].set_visible(False)
+        handles = [Line2D([], [], color=c, marker="o", markersize=5) for c in colours]
+        handles.append(Line2D([], [], color=GREY, linestyle="--"))
+        labels = [*curves, "calibrated"]
+        longest = max(len(name) for name in curves)
+        columns = max(1, min(len(curves), 48 // (longest + 8)))  # what fits the width
+        figure.legend(
+            handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=8
+        )
+        figure.suptitle(title, fontsize=10)
+    return figure

@@ -1,0 +1,68 @@
+import numpy as np
+import pytest
+import torch
+from matplotlib.collections import PathCollection
+
+from mue.plots.answers import plot_answers, plot_points
+from mue.types import Hypotheses
+
+
+@pytest.fixture
+def hypotheses() -> Hypotheses:
+    """Two inputs with three answers each, of which the j-th of input i is grey."""
+    y = torch.linspace(0, 1, 6).view(2, 3, 1, 1, 1).expand(2, 3, 1, 4, 6)
+    prob = torch.tensor([[0.5, 0.25, 0.125], [0.9, 0.06, 0.04]])
+    return Hypotheses(y, prob, torch.arange(6).view(2, 3))
+
+
+def test_answers_stand_below_their_input_with_their_probability(hypotheses, words, pixels):
+    x = torch.rand(2, 1, 4, 6)
+    figure = plot_answers(x, hypotheses, "the title", ["left", "right"])
+    axes = np.asarray(figure.axes).reshape(4, 2)
+    for i in range(2):
+        np.testing.assert_allclose(axes[0, i].images[0].get_array(), x[i, 0].numpy())
+        for j in range(3):
+            shown = axes[j + 1, i]
+            np.testing.assert_allclose(shown.images[0].get_array(), hypotheses.y[i, j, 0])
+            assert shown.images[0].get_clim() == (0, 1)  # grey means the same everywhere
+            assert shown.get_title(loc="left") == f"{hypotheses.prob[i, j]:.3f}"
+    words = words(figure)
+    assert {"the title", "left", "right", "rest 0.125", "rest 0.000"} <= set(words)
+    assert pixels(figure).std() > 10
+
+
+def test_colours_and_classes_are_shown_as_what_they_are():
+    prob, code = torch.tensor([[1.0]]), torch.tensor([[0]])
+    colour, classes = torch.rand(1, 1, 3, 4, 4), torch.rand(1, 1, 5, 4, 4)
+    shown = plot_answers(torch.rand(1, 3, 4, 4), Hypotheses(colour, prob, code), "").axes[1]
+    np.testing.assert_allclose(
+        np.asarray(shown.images[0].get_array()), colour[0, 0].permute(1, 2, 0)
+    )
+    shown = plot_answers(torch.rand(1, 1, 4, 4), Hypotheses(classes, prob, code), "").axes[1]
+    np.testing.assert_allclose(np.asarray(shown.images[0].get_array()), classes[0, 0].argmax(dim=0))
+
+
+def test_points_are_drawn_with_their_answers_and_what_is_left_out(words, pixels):
+    y = torch.tensor([[[1.0, 0.0], [0.0, 2.0], [3.0, 3.0]]])
+    h = Hypotheses(y, torch.tensor([[0.75, 0.125, 0.001]]), torch.arange(3)[None])
+    figure = plot_points(torch.tensor([[1.0, 0.5]]), h, y[:, :2], "points")
+    (ax,) = figure.axes
+    (dots,) = ax.collections
+    assert isinstance(dots, PathCollection)
+    np.testing.assert_allclose(
+        np.asarray(dots.get_offsets()), y[0, :2]
+    )  # the third is all but impossible
+    sizes = dots.get_sizes()
+    assert sizes[0] / sizes[1] == pytest.approx(0.75 / 0.125)  # area is probability
+    words = words(figure)
+    assert {"0.75", "0.12", "points"} <= set(words)
+    assert any("rest" in word for word in words)
+    assert pixels(figure).std() > 5
+
+
+def test_answers_without_codes_carry_no_number_and_are_said_not_to_be_ranked(hypotheses, words):
+    prob = torch.full((2, 3), 1 / 3)
+    samples = Hypotheses(hypotheses.y, prob, torch.full((2, 3), -1))
+    words = words(plot_answers(torch.rand(2, 1, 4, 6), samples, "3 samples"))
+    assert words.count("not ranked") == 2
+    assert not any("0.333" in word or "rest" in word for word in words)

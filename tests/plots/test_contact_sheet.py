@@ -1,0 +1,55 @@
+import numpy as np
+import pytest
+import torch
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from matplotlib.contour import ContourSet
+
+from mue.plots.contact_sheet import plot_contact_sheet
+
+H, W = 32, 40
+
+
+def outlines(ax: Axes) -> list[ContourSet]:
+    """The contours in a panel that are lines, not fillings."""
+    return [c for c in ax.collections if isinstance(c, ContourSet) and not c.filled]
+
+
+def box(top: int, left: int, height: int, width: int) -> torch.Tensor:
+    mask = torch.zeros(H, W)
+    mask[top : top + height, left : left + width] = 1
+    return mask
+
+
+EMPTY, SMALL, LARGE, FULL = torch.zeros(H, W), box(9, 12, 4, 5), box(8, 10, 8, 8), torch.ones(H, W)
+
+
+def test_a_sheet_has_every_slice_with_its_name_and_the_outlines_of_its_raters(words, pixels):
+    torch.manual_seed(0)
+    images = torch.randint(256, (7, H, W), dtype=torch.uint8)
+    masks = torch.stack([SMALL, LARGE, EMPTY]).expand(7, 3, H, W).bool()
+    figure = plot_contact_sheet(images, masks, [f"slice-{i}" for i in range(7)], "a sheet")
+    assert len(figure.axes) == 12  # six in a row
+    for i, ax in enumerate(figure.axes[:7]):
+        np.testing.assert_allclose(np.asarray(ax.images[0].get_array()), images[i] / 255)
+        colours = {to_hex(np.asarray(c.get_edgecolor())[0]) for c in outlines(ax)}
+        assert len(outlines(ax)) == len(colours) == 2
+        assert ax.get_xlabel() == f"slice-{i}\n2 of 3 drew"
+    assert not any(ax.axison for ax in figure.axes[7:])
+    assert {"a sheet", "rater 1", "rater 3"} <= set(words(figure))
+    assert pixels(figure).std() > 10
+
+
+@pytest.mark.parametrize("mask", [EMPTY, FULL])
+def test_a_sheet_of_one_slice_with_nothing_or_everything_drawn(mask, pixels):
+    images = torch.arange(H * W).remainder(256).byte().view(1, H, W)
+    figure = plot_contact_sheet(images, mask.bool().expand(1, 5, H, W), ["only"], "")
+    (ax,) = figure.axes
+    assert ax.get_xlim() == (-0.5, W - 0.5)
+    assert pixels(figure).std() > 10
+
+
+def test_every_slice_of_a_sheet_needs_a_name():
+    images, masks = torch.zeros(2, H, W).byte(), torch.zeros(2, 1, H, W).bool()
+    with pytest.raises(ValueError, match=r"`names` must name each of the 2 slices, got 1"):
+        plot_contact_sheet(images, masks, ["one"], "")
