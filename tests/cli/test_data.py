@@ -296,10 +296,10 @@ def test_a_run_does_not_go_on_with_other_data(mue, lesions, lesion_model, tmp_pa
         ("lidc", "--data must name a folder of prepared slices for this model; make one by"),
         ("lidc-exact --data nowhere", "nowhere is no prepared data"),
         ("lidc-exact --data source", "source is no prepared data: it must hold meta.json"),
-        ("toy --data lesions", "--data must be left out for 'toy', whose inputs are made up"),
+        ("toy --data lesions", "--data must be left out for 'toy', whose inputs are generated"),
         ("lidc-exact --data lesions --data.answers 5", "data.answers must be in 1..4 (the raters"),
         ("lidc-exact --data nobody", "nobody has no slice of a patient of the split 'train'"),
-        ("lidc-exact --data lesions --model.c-in 3", "model.c_in must be 1 for the data 'slices'"),
+        ("lidc-exact --data lesions --model.c-in 3", "model.c_in must be 1 for this data, whose"),
     ],
 )
 def test_a_training_that_makes_no_sense_is_refused_before_anything_is_written(

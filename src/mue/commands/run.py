@@ -20,7 +20,7 @@ from torch import Tensor
 from mue import collectives
 from mue.atomic import UNFINISHED, write_atomic
 from mue.config.schema import Config
-from mue.data.build import build_source, check_channels, check_data
+from mue.data.build import build_source, check_data, check_shapes
 from mue.data.prepared.splits import Split
 from mue.data.prepared.store import open_prepared
 from mue.data.source import Source
@@ -106,7 +106,6 @@ def train(
     try:
         with meeting.together():
             device = choose_device(config.compute.device, distributed.local_rank())
-            check_channels(config)
             check_data(config.data, data)
             digest = None if data is None else open_prepared(data).digest
             source = build_source(
@@ -117,6 +116,7 @@ def train(
                 data=data,
                 resident=config.compute.resident,
             )
+            check_shapes(config, source)
         facts = {"mue": __version__, "torch": torch.__version__, "device": device.type}
         facts |= {"--data": digest, "--resume": resume, **_flat(dataclasses.asdict(config))}
         meeting.require_alike(facts, "start all with the same command, data and versions")

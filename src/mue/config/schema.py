@@ -49,19 +49,19 @@ class AugmentConfig:
 class DataConfig:
     """Where inputs and answers come from."""
 
-    name: Literal["guess", "toy", "vector", "slices"] = "guess"
-    """A game that is made up on the fly, or `slices`: what `mue data import` prepared."""
+    name: str = "guess"
+    """A data set of `mue.data.build.SOURCES`: generated (`guess`, `toy`, `vector`), or `slices`,
+    what `mue data import` prepared."""
     digit: Literal[28, 14] = 28
     """Side of a digit of the guessing game: MNIST's own, or half of it."""
     answers: int = 1
-    """Answers to each input in a step: draws of a game, or different raters of a slice."""
+    """Answers to each input in a step: samples of generated data, different raters of a slice."""
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     """Augmentation of slices."""
 
     def __post_init__(self) -> None:
-        """Refuse what no batch could be made of."""
-        most = 64 if self.name in ("guess", "slices") else 1
-        _require(1 <= self.answers <= most, "data.answers", f"in 1..{most}", self.answers)
+        """Refuse what no batch could hold."""
+        _require(1 <= self.answers <= 64, "data.answers", "in 1..64", self.answers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,8 @@
 """From a configuration to a data set."""
 
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -15,9 +17,81 @@ from mue.data.synthetic.toy import Bars
 from mue.data.synthetic.vector import Turns
 from mue.errors import MueError
 
-_APART = (
-    1 << 40
-)  # made data has no files to split: a split is a range of seeds, far from the others
+_SPLIT_OFFSET = 1 << 40
+"""Distance of the seeds of two splits of generated data, far beyond the seed of any run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSpec:
+    """What a data set is built from.
+
+    Attributes:
+        config: Its configuration.
+        split: Items to train on, or items that training never sees.
+        seed: Of everything random.
+        device: Where its batches go.
+        folder: The prepared data, for a data set that reads files.
+        resident: Whether prepared data is kept on the device; `auto` is where it fits.
+    """
+
+    config: DataConfig
+    split: Split
+    seed: int
+    device: torch.device
+    folder: Path | None = None
+    resident: Switch = "on"
+
+    @property
+    def split_seed(self) -> int:
+        """A seed for generated data, which has no files to split: different for each split."""
+        return self.seed + _SPLIT_OFFSET * {"train": 0, "test": 1, "val": 2}[self.split]
+
+
+def _guess(spec: SourceSpec) -> Source:
+    """The guessing game: val has the digits of train, in other rounds."""
+    return GuessingGame(
+        "test" if spec.split == "test" else "train",
+        seed=spec.seed + (_SPLIT_OFFSET if spec.split == "val" else 0),
+        digit=spec.config.digit,
+        answers=spec.config.answers,
+        device=spec.device,
+    )
+
+
+def _slices(spec: SourceSpec) -> Source:
+    """Prepared slices with several raters."""
+    assert spec.folder is not None  # `check_data` asks for it
+    prepared = open_prepared(spec.folder)
+    return Slices(
+        prepared,
+        spec.split,
+        seed=spec.seed,
+        raters=spec.config.answers,
+        augment=spec.config.augment,
+        device=spec.device,
+        on_device=spec.resident == "on"
+        or (spec.resident == "auto" and _fits(prepared, spec.device)),
+    )
+
+
+SOURCES: dict[str, Callable[[SourceSpec], Source]] = {
+    "guess": _guess,
+    "toy": lambda spec: Bars(seed=spec.split_seed, device=spec.device),
+    "vector": lambda spec: Turns(seed=spec.split_seed, device=spec.device),
+    "slices": _slices,
+}
+"""Data sets by `data.name`. A new one adds a line here."""
+_FROM_FOLDER = frozenset({"slices"})
+
+
+def reads_folder(config: DataConfig) -> bool:
+    """Whether a data set is read from a folder of prepared data, or else generated."""
+    if config.name not in SOURCES:
+        raise MueError(
+            f"data.name must be one of {', '.join(SOURCES)}, got {config.name!r}; add a data set "
+            "of your own to SOURCES in mue/data/build.py, or give it to mue.train as `source`"
+        )
+    return config.name in _FROM_FOLDER
 
 
 def build_source(
@@ -29,65 +103,61 @@ def build_source(
     data: str | Path | None = None,
     resident: Switch = "on",
 ) -> Source:
-    """The data set of a configuration: items to train on, or items that training never sees.
-
-    `data` is the folder of prepared slices, for a configuration that learns from slices;
-    `resident` says whether they are to lie on the device: `auto` is where they fit.
-    """
+    """The data set of a configuration; `data` is the folder of prepared data, if it reads one."""
     check_data(config, data)
-    if data is not None:
-        prepared = open_prepared(data)
-        return Slices(
-            prepared,
-            split,
-            seed=seed,
-            raters=config.answers,
-            augment=config.augment,
-            device=device,
-            on_device=resident == "on" or (resident == "auto" and _fit(prepared, device)),
+    folder = None if data is None else Path(data)
+    source = SOURCES[config.name](
+        SourceSpec(
+            config=config, split=split, seed=seed, device=device, folder=folder, resident=resident
         )
-    if config.name == "guess":
-        return GuessingGame(
-            "test" if split == "test" else "train",
-            seed=seed + (_APART if split == "val" else 0),
-            digit=config.digit,
-            answers=config.answers,
-            device=device,
+    )
+    if (answers := source.pair(torch.tensor([0])).y.shape[1]) != config.answers:
+        raise MueError(
+            f"data.answers must be {answers} for the data {config.name!r}, got {config.answers}"
         )
-    made = seed + _APART * {"train": 0, "test": 1, "val": 2}[split]
-    if config.name == "toy":
-        return Bars(seed=made, device=device)
-    return Turns(seed=made, device=device)
+    return source
 
 
-def _fit(prepared: Prepared, device: torch.device) -> bool:
-    """Whether all slices take at most half of the memory that is free."""
+def _fits(prepared: Prepared, device: torch.device) -> bool:
+    """Whether all slices take at most half of the free memory; False where that is not known."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-    else:
+    elif "SC_AVPHYS_PAGES" in getattr(os, "sysconf_names", ()):
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    else:  # Windows and macOS
+        return False
     return prepared.images.nbytes + prepared.masks.nbytes <= free // 2
 
 
 def check_data(config: DataConfig, data: str | Path | None) -> None:
-    """Refuse slices without a folder of them, and a folder where everything is made up."""
-    if config.name == "slices" and data is None:
+    """Refuse prepared data without its folder, and a folder for generated data."""
+    if reads_folder(config) and data is None:
         raise MueError(
             "--data must name a folder of prepared slices for this model; "
             "make one by `mue data import`"
         )
-    if config.name != "slices" and data is not None:
+    if not reads_folder(config) and data is not None:
         raise MueError(
-            f"--data must be left out for {config.name!r}, whose inputs are made up; got {data}"
+            f"--data must be left out for {config.name!r}, whose inputs are generated; got {data}"
         )
 
 
-def check_channels(config: Config) -> None:
-    """Refuse a network that cannot take the inputs of its data, or give their answers."""
-    vectors = config.data.name == "vector"
-    needed = {"backbone": "mlp" if vectors else "unet", "c_in": 1 + vectors, "c_out": 1 + vectors}
-    for name, value in needed.items():
-        if (got := getattr(config.model, name)) != value:
+def check_shapes(config: Config, source: Source) -> None:
+    """Refuse a network that cannot take the inputs of a data set, or give its answers."""
+    item = source.pair(torch.tensor([0]))
+    x, y = tuple(item.x.shape[1:]), tuple(item.y.shape[2:])
+    model = config.model
+    if (len(x) == 1) != (model.backbone == "mlp"):
+        raise MueError(
+            f"model.backbone must be {'mlp' if len(x) == 1 else 'unet'} for this data, whose "
+            f"inputs have the shape {x}, got {model.backbone!r}"
+        )
+    for name, kind, shape, channels in (
+        ("c_in", "inputs", x, model.c_in),
+        ("c_out", "answers", y, model.c_out),
+    ):
+        if channels != shape[0]:
             raise MueError(
-                f"model.{name} must be {value} for the data {config.data.name!r}, got {got}"
+                f"model.{name} must be {shape[0]} for this data, whose {kind} have the shape "
+                f"{shape}, got {channels}"
             )

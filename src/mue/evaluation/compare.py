@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mue.data.build import build_source, check_channels, check_data
+from mue.data.build import build_source, check_shapes
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.splits import Split
 from mue.data.prepared.store import open_prepared
@@ -117,7 +118,7 @@ def compare(
     smallest number alone: with the others it would take hours. `watch` is told the name of a
     rival, how many inputs are done, and of how many.
     """
-    predictors = load_models(models, data=data, samples=samples, device=device)
+    predictors = load_models(models, data=data, split=split, samples=samples, device=device)
     rivals: list[ComparedModel] = []
     for model, predictor in predictors.items():
         for count in _counts(predictor, samples):
@@ -158,6 +159,7 @@ def load_models(
     models: Sequence[str | Path],
     *,
     data: str | Path | None = None,
+    split: Split = "test",
     samples: Sequence[int] = SAMPLES,
     device: Device = "auto",
 ) -> dict[str, Predictor]:
@@ -182,11 +184,10 @@ def load_models(
                     f"models must answer the same question to be compared: {what} is {mine} for "
                     f"{first} and {theirs} for {name}"
                 )
-    check_data(ours.config.data, data)
-    if data is not None:
-        open_prepared(data)
+    one = dataclasses.replace(ours.config.data, answers=1)
+    source = build_source(one, split, seed=0, device=ours.device, data=data, resident="off")
     for predictor in found.values():
-        check_channels(predictor.config)
+        check_shapes(predictor.config, source)
     return found
 
 

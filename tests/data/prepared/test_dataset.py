@@ -142,7 +142,7 @@ def test_more_raters_than_there_are_are_refused(told, raters):
 # --- from a configuration -------------------------------------------------------------------------
 
 
-def test_a_configuration_of_slices_needs_a_folder_and_others_must_do_without(lesions):
+def test_prepared_data_needs_a_folder_and_generated_data_takes_none(lesions):
     slices, toy = DataConfig(name="slices", answers=4, augment=AUGMENT), DataConfig(name="toy")
     found = build_source(slices, "val", seed=3, device=CPU, data=lesions)
     own = Slices(open_prepared(lesions), "val", seed=3, raters=4, augment=AUGMENT)
@@ -156,7 +156,7 @@ def test_a_configuration_of_slices_needs_a_folder_and_others_must_do_without(les
 
 
 @pytest.mark.parametrize("name", ["guess", "toy", "vector"])
-def test_made_up_inputs_of_val_are_others_than_those_of_train_and_test(name):
+def test_generated_inputs_of_val_are_others_than_those_of_train_and_test(name):
     config, index = DataConfig(name=name), torch.arange(40)
     seen = [
         build_source(config, split, seed=0, device=CPU).pair(index).x
@@ -194,4 +194,7 @@ def test_slices_stay_in_their_files_where_they_would_take_too_much_memory(lesion
 
     assert resident()
     monkeypatch.setattr("mue.data.build.os.sysconf", lambda _: 10)
+    assert not resident()
+    monkeypatch.undo()
+    monkeypatch.delattr("mue.data.build.os.sysconf_names")  # as on Windows
     assert not resident()
