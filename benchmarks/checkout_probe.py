@@ -45,15 +45,17 @@ def answers(inputs: Path, out: Path) -> None:
 
 def training_step(preset: str) -> Step:
     """A function that takes one more step of the checkout's own training."""
+    device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     try:
-        from timing import setups, training
+        from timing.training import preset_job
     except ImportError:  # until the measurement of speed left the package
         from mue.bench import setups, training  # pyright: ignore[reportMissingImports]
-    device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
-    course = next(c for c in training.courses(device) if c.preset == preset)
-    config = training.course_config(course, device)
-    source = training.course_source(course, config, device)
-    return training.stepper(setups.ours(config), source, device)
+
+        course = next(c for c in training.courses(device) if c.preset == preset)
+        config = training.course_config(course, device)
+        source = training.course_source(course, config, device)
+        return training.stepper(setups.ours(config), source, device)
+    return preset_job(preset, device)
 
 
 def answering_step(model: str) -> Step:

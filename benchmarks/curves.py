@@ -28,7 +28,7 @@ from mue.plots.style import save_figure
 from mue.training.checkpoint import commit
 from mue.training.log import measure
 from mue.training.loop import Training, fit
-from timing.plots import draw_curves
+from timing.plots import plot_curves
 from timing.setups import naive, ours
 
 
@@ -98,7 +98,7 @@ def main() -> None:
             write_atomic(path, (json.dumps(content) + "\n").encode())
             print(f"{name}, seed {seed}: {time.monotonic() - began:.0f} s", flush=True)
     title = f"{arguments.preset}, {device_name(device)}"
-    save_figure(draw_curves(content["curves"], TERMS, title), arguments.out / "curves.png")
+    save_figure(plot_curves(content["curves"], TERMS, title), arguments.out / "curves.png")
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ from typing import Any
 from curves import CURVES, TERMS
 from mue.plots.style import save_figure
 from results import ROOT, insert
-from speed import BENCH, PROFILE, drawings
-from timing.plots import draw_curves
+from speed import BENCH, PROFILE, cost_figures
+from timing.plots import plot_curves
 
 TOP = 12  # operators shown of a profile
 COUNTED = ("GB", "GFLOP", "floor, ms", "share")
@@ -78,7 +78,7 @@ def training(rows: list[dict[str, Any]]) -> str:
 
 def answering(rows: list[dict[str, Any]]) -> str:
     """Answers to one image."""
-    columns = ["answers", "k", "naive, ms", "ours, ms", "ratio", "one by one, our layout, ms"]
+    columns = ["answers", "k", "naive, ms", "ours, ms", "ratio", "one by one, channels_last, ms"]
     return markdown(
         [*columns, "of U-Net", *COUNTED],
         (
@@ -88,7 +88,7 @@ def answering(rows: list[dict[str, Any]]) -> str:
                 timing(r, "naive"),
                 timing(r, "ours"),
                 f"**{r['ratio']:.2f}**",
-                timing(r, "apart"),
+                timing(r, "one_by_one"),
                 f"{r['of_unet']:.2f}",
                 *counted(r),
             ]
@@ -124,13 +124,10 @@ def profile(name: str, found: dict[str, Any]) -> list[str]:
                     r["shapes"],
                     f"{r['calls']:g}",
                     f"{r['ms']:.3f}",
-                    "" if r["bytes"] is None else f"{r['bytes'] / 1e6:.1f}",
-                    f"{r['operations'] / 1e9:.2f}" if r["operations"] else "",
-                    "" if r["share"] is None else f"{r['share']:.0%}",
                 ]
                 for r in rows[:TOP]
             )
-            columns = [kind, "inputs", "calls", "ms", "MB", "GFLOP", "share of the limit"]
+            columns = [kind, "inputs", "calls", "ms"]
             parts += [f"The slowest {kind} of a step of `{name}`:", markdown(columns, lines, 2)]
     return parts
 
@@ -155,7 +152,7 @@ def section(folder: Path, target: Path) -> str:
         parts += [training(content["training"]), f"How it computes: {ways}."]
     if "answering" in content:
         parts += [answering(content["answering"]), sides(content["sides"], content["growth"])]
-        for name, drawing in drawings(content).items():
+        for name, drawing in cost_figures(content).items():
             path = save_figure(drawing, target / f"{content['device']}-{name}.png")
             parts.append(f"![Cost over {name}](figures/performance/{path.name})")
     if (folder / PROFILE).is_file():
@@ -179,7 +176,7 @@ def learning(folder: Path, target: Path) -> str:
     content = json.loads((folder / CURVES).read_text())
     about, curves = content["about"], content["curves"]
     title = f"{about['preset']}, {about['device']}"
-    path = save_figure(draw_curves(curves, TERMS, title), target / "curves.png")
+    path = save_figure(plot_curves(curves, TERMS, title), target / "curves.png")
     what = (
         f"On {about['device']}, torch {about['torch']}, commit {about['commit'][:12]}: the terms "
         "of the objective in naive float32 and in ours, with the same seeds and the same data. A "

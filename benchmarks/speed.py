@@ -1,10 +1,10 @@
 """How fast training and answering are, beside naive and beside the floor of counted work.
 
-    make bench
+    make bench [ARGS="--quick --device cpu"]
     python benchmarks/speed.py [--only training] [--quick] [--profile] [--device cpu] [--out DIR]
 
 Times ours and naive in turn in one run, prints a table of ratios, and writes `bench.json`, figures
-and, with `--profile`, traces and `profile.json`.
+and, with `--profile`, traces and `profile.json`. `timing/floor.py` says how the floor is counted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import dataclasses
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from json import dumps
 from pathlib import Path
 from typing import Any, Literal
@@ -21,8 +21,8 @@ from typing import Any, Literal
 import torch
 import tyro
 from matplotlib.figure import Figure
+from rich import progress as rich_progress
 from rich.console import Console
-from rich.progress import Progress
 
 from mue.atomic import write_atomic
 from mue.devices import Device, choose_device, device_name
@@ -31,28 +31,19 @@ from mue.inference.load import halves
 from mue.plots.style import save_figure
 from mue.training.checkpoint import commit
 from mue.version import __version__
-from timing import plots, profiler, tables
-from timing.answering import (
-    ANSWERS,
-    AT,
-    PRESETS,
-    SIDE,
-    SIDES,
-    Answers,
-    measure_answers,
-    measure_sides,
-)
+from timing import plots, tables
+from timing.answering import ANSWERS, AT, PRESETS, SIDE, SIDES, measure_answers, measure_sides
 from timing.floor import Limits
-from timing.setups import naive, ours, precision, unrolled, words
-from timing.timer import Patience, Watch, measure_limits
+from timing.profiler import TRACE, Profile, profile
+from timing.setups import description, eager, naive, ours, precision
+from timing.timer import Budget, Progress, measure_limits
 from timing.training import (
-    Course,
-    Steps,
-    course_config,
-    course_source,
-    courses,
+    Workload,
     measure_training,
-    stepper,
+    training_job,
+    workload_config,
+    workload_source,
+    workloads,
 )
 
 Part = Literal["training", "answering"]
@@ -64,41 +55,41 @@ class Plan:
     """How much is measured.
 
     Attributes:
-        courses: Trainings.
+        workloads: Trainings.
         presets: Networks whose answers are timed.
         ks: How many answers.
         side: Height and width of the image that k answers are given to.
         sides: Of the images that `at` answers are given to.
-        at: As said.
-        patience: With each measurement.
+        at: How many answers are given to images of several sides.
+        budget: Of each measurement.
         steps: Of a profile.
         copy: Megabytes of the copy that measures the bandwidth; None is large enough.
         product: Side of the matrices that measure the peak; 0 is large enough.
     """
 
-    courses: Sequence[Course]
+    workloads: Sequence[Workload]
     presets: Sequence[str] = PRESETS
     ks: Sequence[int] = ANSWERS
     side: int = SIDE
     sides: Sequence[int] = SIDES
     at: int = AT
-    patience: Patience = dataclasses.field(default_factory=Patience)
+    budget: Budget = field(default_factory=Budget)
     steps: int = 5
     copy: int | None = None
     product: int = 0
 
 
-def plan(device: torch.device, *, quick: bool = False) -> Plan:
+def default_plan(device: torch.device, *, quick: bool = False) -> Plan:
     """What is measured on a device: minutes, or with `quick` seconds."""
-    some = courses(device, quick=quick)
-    fast = device.type == "cuda"
+    chosen, gpu = workloads(device, quick=quick), device.type == "cuda"
     if quick:
-        patience = Patience(warmup=5 if fast else 1, repeats=2, least=0.02)
+        budget = Budget(warmup=5 if gpu else 1, repeats=2, min_seconds=0.02)
         small = PRESETS[:2]
-        return Plan(some, small, (1, 4, 16), sides=(64, 128), at=4, patience=patience, steps=2)
-    if fast:
-        return Plan(some, patience=Patience(warmup=10, repeats=9, least=0.05))
-    return Plan(some, patience=Patience(warmup=2, repeats=7, least=0.1, most=8.0), steps=2)
+        return Plan(chosen, small, (1, 4, 16), sides=(64, 128), at=4, budget=budget, steps=2)
+    if gpu:
+        return Plan(chosen, budget=Budget(warmup=10, repeats=9, min_seconds=0.05))
+    budget = Budget(warmup=2, repeats=7, min_seconds=0.1, max_seconds=8.0)
+    return Plan(chosen, budget=budget, steps=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +98,12 @@ class Bench:
 
     Attributes:
         content: What `bench.json` holds.
-        profiles: The costs of a step of each course, where they were asked for.
+        profiles: The costs of a step of each workload, where they were asked for.
         files: What was written.
     """
 
     content: dict[str, Any]
-    profiles: dict[str, profiler.Profile]
+    profiles: dict[str, Profile]
     files: list[Path]
 
 
@@ -124,70 +115,65 @@ def bench(
     profiled: bool = False,
     device: Device = "auto",
     seed: int = 0,
-    what: Plan | None = None,
-    watch: Watch | None = None,
+    plan: Plan | None = None,
+    progress: Progress | None = None,
 ) -> Bench:
-    """Measure ours beside naive in one run, write it, and draw how costs grow.
+    """Measure ours beside naive in one run, write it, and plot how costs grow.
 
-    `only` leaves the other part out, `profiled` adds where the time of a step goes, `what` says how
+    `only` leaves the other part out, `profiled` adds where the time of a step goes, `plan` says how
     much is measured where `quick` does not.
 
     Raises:
-        RunError: The device is not there.
+        MueError: The device is not there.
     """
     where, target = choose_device(device), Path(out)
-    target.mkdir(parents=True, exist_ok=True)  # what cannot be is known before it is measured
-    what = plan(where, quick=quick) if what is None else what
-    configs = [course_config(course, where, seed) for course in what.courses]
+    target.mkdir(parents=True, exist_ok=True)  # fails before minutes are spent on measuring
+    plan = default_plan(where, quick=quick) if plan is None else plan
+    configs = [workload_config(workload, where, seed) for workload in plan.workloads]
     kinds = {torch.float32, *(precision(ours(config)) for config in configs)}
-    before = _limits(where, kinds, what)
-    common: dict[str, Any] = {"seed": seed, "watch": watch}
-    steps: list[Steps] = []
-    answers: list[Answers] = []
-    sides: list[Answers] = []
+    before = _limits(where, kinds, plan)
+    rest: dict[str, Any] = {"seed": seed, "progress": progress}
+    steps, answers, sides = [], [], []
     if only != "answering":
-        steps = measure_training(where, what.courses, what.patience, **common)
+        steps = measure_training(where, plan.workloads, plan.budget, **rest)
     if only != "training":
-        some = where, what.presets
-        answers = measure_answers(*some, what.ks, what.patience, side=what.side, **common)
-        sides = measure_sides(*some, what.sides, what.patience, k=what.at, **common)
-    after = _limits(where, kinds, what)
+        presets = where, plan.presets
+        answers = measure_answers(*presets, plan.ks, plan.budget, side=plan.side, **rest)
+        sides = measure_sides(*presets, plan.sides, plan.budget, k=plan.at, **rest)
+    after = _limits(where, kinds, plan)
     limits = {kind: before[kind].best(after[kind]) for kind in before}
     content = about(where, limits, seed) | {"command": command(only, quick)}
     files = [target / BENCH]
     if steps:
-        content["setups"] = {way.__name__: words(way(configs[0])) for way in (naive, ours)}
+        content["setups"] = {way.__name__: description(way(configs[0])) for way in (naive, ours)}
         content["training"] = [found.summary(limits) for found in steps]
     if answers:
         kind = torch.bfloat16 if halves(where) else torch.float32  # float16 has the same limits
-        reach = limits[kind], kind.itemsize
-        content["answering"] = [found.summary(*reach) for found in answers]
-        content["sides"] = [found.summary(*reach) for found in sides]
+        content["answering"] = [found.summary(limits[kind], kind.itemsize) for found in answers]
+        content["sides"] = [found.summary(limits[kind], kind.itemsize) for found in sides]
         content["growth"] = growth(content["answering"], content["sides"])
         files += [
             save_figure(figure, target / f"{name}.png")
-            for name, figure in drawings(content).items()
+            for name, figure in cost_figures(content).items()
         ]
     write_atomic(target / BENCH, (dumps(content, indent=2) + "\n").encode())
-    profiles: dict[str, profiler.Profile] = {}
+    profiles: dict[str, Profile] = {}
     if profiled:
-        for course in what.courses:
-            profiles[course.preset] = _profile(course, where, limits, what.steps, target, seed)
-            files += sorted(target.glob(f"{course.preset}-*{profiler.TRACE}"))
+        for workload in plan.workloads:
+            profiles[workload.preset] = profile_step(workload, where, plan.steps, target, seed)
+            files += sorted(target.glob(f"{workload.preset}-*{TRACE}"))
         rows = {name: _rows(found) for name, found in profiles.items()}
         files.append(target / PROFILE)
-        whole = content | {"profile": rows}
-        kept = {k: v for k, v in whole.items() if k not in ("training", "answering", "sides")}
-        write_atomic(target / PROFILE, (dumps(kept, indent=2) + "\n").encode())
+        write_atomic(target / PROFILE, (dumps({"profile": rows}, indent=2) + "\n").encode())
     return Bench(content, profiles, files)
 
 
 def _limits(
-    device: torch.device, kinds: Iterable[torch.dtype], what: Plan
+    device: torch.device, kinds: Iterable[torch.dtype], plan: Plan
 ) -> dict[torch.dtype, Limits]:
-    """What the device can do now. Taken before and after the rest: others may be busy meanwhile."""
+    """Taken before and after the rest: another process may slow the device for a while."""
     return {
-        kind: measure_limits(device, kind, megabytes=what.copy, side=what.product)
+        kind: measure_limits(device, kind, megabytes=plan.copy, side=plan.product)
         for kind in sorted(kinds, key=str)
     }
 
@@ -216,67 +202,60 @@ def command(only: Part | None, quick: bool) -> str:
 
 
 def growth(
-    answers: Sequence[Mapping[str, Any]], sides: Sequence[Mapping[str, Any]], upto: int = 16
+    answers: Sequence[Mapping[str, Any]], sides: Sequence[Mapping[str, Any]], max_k: int = 16
 ) -> dict[str, dict[str, float]]:
     """The power of k (up to 16) and of the pixels with which the cost of ours grows: 1 is linear.
 
     From the first and the last point; a single point has no growth.
     """
     found: dict[str, dict[str, float]] = {"answers": {}, "pixels": {}}
+    points: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for row in answers:
-        points = [(r["k"], r["ours"]["ms"]) for r in answers if r["preset"] == row["preset"]]
-        _note(found["answers"], row["preset"], [p for p in points if p[0] <= upto])
+        if row["k"] <= max_k:
+            points.setdefault(("answers", row["preset"]), []).append((row["k"], row["ours"]["ms"]))
     for row in sides:
-        points = [(r["side"] ** 2, r["ours"]["ms"]) for r in sides if r["preset"] == row["preset"]]
-        _note(found["pixels"], row["preset"], points)
+        size = row["side"] ** 2
+        points.setdefault(("pixels", row["preset"]), []).append((size, row["ours"]["ms"]))
+    for (what, name), some in points.items():
+        (x0, y0), (x1, y1) = min(some), max(some)
+        if x1 > x0:
+            found[what][name] = math.log(y1 / y0) / math.log(x1 / x0)
     return found
 
 
-def _note(found: dict[str, float], name: str, points: list[tuple[int, float]]) -> None:
-    (x0, y0), (x1, y1) = min(points), max(points)
-    if x1 > x0:
-        found[name] = math.log(y1 / y0) / math.log(x1 / x0)
-
-
-def drawings(content: Mapping[str, Any]) -> dict[str, Figure]:
+def cost_figures(content: Mapping[str, Any]) -> dict[str, Figure]:
     """How costs grow, with answers and with pixels, from what `bench.json` holds."""
-    side, at = content["answering"][0]["side"], content["sides"][0]["k"]
-    name = content["name"]
+    side, k, name = content["answering"][0]["side"], content["sides"][0]["k"], content["name"]
     title = f"answers to one {side}×{side} image, {name}"
     return {
-        "answers": plots.draw_answers(content["answering"], title),
-        "pixels": plots.draw_sides(content["sides"], f"{at} answers to one image, {name}"),
+        "answers": plots.plot_answers(content["answering"], title),
+        "pixels": plots.plot_sides(content["sides"], f"{k} answers to one image, {name}"),
     }
 
 
-def _profile(
-    course: Course,
-    device: torch.device,
-    limits: Mapping[torch.dtype, Limits],
-    steps: int,
-    target: Path,
-    seed: int,
-) -> profiler.Profile:
-    """The costs of a step of ours: by operator one by one, by kernel as it runs."""
-    config = course_config(course, device, seed)
-    source = course_source(course, config, device)
-    kind = precision(ours(config))
-    trace = target / f"{course.preset}-step-{profiler.TRACE}"
-    profiler.record(stepper(ours(config), source, device), device, trace, steps)
-    found = profiler.read(trace, limits[kind], steps, kind.itemsize)
+def profile_step(
+    workload: Workload, device: torch.device, steps: int, target: Path, seed: int
+) -> Profile:
+    """The costs of a step of ours. On a GPU operators run eagerly, kernels as in a training."""
+    config = workload_config(workload, device, seed)
+    source = workload_source(workload, config, device)
+
+    def run(way: str, job_config: Any) -> Profile:
+        trace = target / f"{workload.preset}-{way}-{TRACE}"
+        return profile(training_job(job_config, source, device), device, trace, steps)
+
+    found = run("step", ours(config))
     if device.type != "cuda":
         return found
-    apart = target / f"{course.preset}-operators-{profiler.TRACE}"
-    profiler.record(stepper(unrolled(config), source, device), device, apart, steps)
-    by_operator = profiler.read(apart, limits[kind], steps, kind.itemsize)
-    return profiler.Profile(by_operator.operators, found.kernels)
+    by_operator = run("operators", eager(config))
+    return Profile(by_operator.operators, found.kernels, by_operator.table)
 
 
-def _rows(found: profiler.Profile, most: int = 40) -> dict[str, Any]:
+def _rows(found: Profile, count: int = 40) -> dict[str, Any]:
     return {
-        "ms": 1e3 * sum(cost.seconds for cost in found.operators),
-        "operators": [cost.summary() for cost in found.operators[:most]],
-        "kernels": [cost.summary() for cost in found.kernels[:most]],
+        "ms": sum(cost.ms for cost in found.operators),
+        "operators": [dataclasses.asdict(cost) for cost in found.operators[:count]],
+        "kernels": [dataclasses.asdict(cost) for cost in found.kernels[:count]],
     }
 
 
@@ -301,7 +280,7 @@ def speed(
         device: where to compute
     """
     choose_device(device)  # before the progress bar appears
-    with Progress(console=Console(stderr=True), disable=json) as bar:
+    with rich_progress.Progress(console=Console(stderr=True), disable=json) as bar:
         tasks: dict[str, Any] = {}
 
         def show(name: str, done: int, total: int) -> None:
@@ -309,16 +288,14 @@ def speed(
             bar.update(task, completed=done, total=total)
 
         found = bench(
-            out, only=only, quick=quick, profiled=profile, device=device, seed=seed, watch=show
+            out, only=only, quick=quick, profiled=profile, device=device, seed=seed, progress=show
         )
     if json:
         print(dumps(found.content, indent=2))
         return
     tables.print_times(found.content)
     for name, costs in found.profiles.items():
-        tables.print_costs(f"{name}: a step by operator", costs.operators)
-        if costs.kernels:
-            tables.print_costs(f"{name}: a step by kernel, as it runs", costs.kernels)
+        print(f"\n{name}: the costliest operators\n{costs.table}")
     print(*(f"written  {path}" for path in found.files), sep="\n")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -16,7 +17,7 @@ from mue.inference.predictor import Predictor
 from mue.models.build import build_modal, build_network
 from mue.models.modal import Modal
 from timing.floor import Limits, Work, count_answers
-from timing.timer import Job, Patience, Timing, Watch, interleave
+from timing.timer import Budget, Job, Progress, Timing, interleave
 
 Net = TypeVar("Net", bound=nn.Module)
 
@@ -27,18 +28,18 @@ ANSWERS, SIDES, SIDE, AT = (1, 4, 16, 64), (64, 96, 128, 192, 256), 128, 16
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class AnswerTimes:
     """How long k answers to one image take.
 
     Attributes:
         preset: The network.
         k: How many answers.
         side: Height and width of the image.
-        ours: One look, all codes in one decoding.
+        ours: `Predictor.propose`: one pass of the encoder, all codes decoded as one batch.
         work: What was counted.
-        naive: One look, then a decoding for each code: contiguous, as torch comes.
-        apart: The same in our layout.
-        unet: One pass of a plain U-Net of the same levels and widths, in our layout.
+        naive: One pass of the encoder, then a decoding for each code; contiguous.
+        one_by_one: The same in channels_last.
+        unet: One pass of a plain U-Net of the same levels and widths, in channels_last.
     """
 
     preset: str
@@ -47,23 +48,21 @@ class Answers:
     ours: Timing
     work: Work
     naive: Timing | None = None
-    apart: Timing | None = None
+    one_by_one: Timing | None = None
     unet: Timing | None = None
 
     def summary(self, limits: Limits, width: int) -> dict[str, Any]:
         """A row of `bench.json`; ours computes with numbers of `width` bytes."""
         mine = self.ours.median
         floor = self.work.floor(limits, width)
-        others = {"naive": self.naive, "apart": self.apart, "unet": self.unet}
-        beside = {name: timing.summary() for name, timing in others.items() if timing is not None}
+        others = {"naive": self.naive, "one_by_one": self.one_by_one, "unet": self.unet}
         return {
             "preset": self.preset,
             "k": self.k,
             "side": self.side,
             "ours": self.ours.summary(),
-            **beside,
+            **{name: timing.summary() for name, timing in others.items() if timing is not None},
             "ratio": self.naive.median / mine if self.naive else None,
-            "of_apart": mine / self.apart.median if self.apart else None,
             "of_unet": mine / self.unet.median if self.unet else None,
             "bytes": self.work.bytes(width),
             "operations": self.work.operations,
@@ -72,7 +71,7 @@ class Answers:
         }
 
 
-def answering_config(config: Config, codes: int) -> Config:
+def with_codes(config: Config, codes: int) -> Config:
     """The same network with at least so many codes: decoding does not cost more by that."""
     size = max(config.codebook.size, codes)
     return replace(config, codebook=replace(config.codebook, size=size))
@@ -84,49 +83,48 @@ def plain_unet(config: Config) -> Config:
     return replace(config, method="heads", model=model)
 
 
-class Asked:
-    """A network with fresh weights, and one image: what is timed, way by way."""
+class AnswerJobs:
+    """A network with fresh weights and one image: a job for each way to answer."""
 
     def __init__(self, config: Config, side: int, device: torch.device, seed: int = 0) -> None:
         generator = torch.Generator().manual_seed(seed)
-        x = torch.rand(1, config.model.c_in, side, side, generator=generator).to(device)
-        self.image = x
-        self.x = x.contiguous(memory_format=torch.channels_last)
+        self.image = torch.rand(1, config.model.c_in, side, side, generator=generator).to(device)
+        self.x = self.image.contiguous(memory_format=torch.channels_last)
+        last, first = torch.channels_last, torch.contiguous_format
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.predictor = Predictor(
-                _still(build_modal(config), device, fast=True), config, half=halves(device)
+                _frozen(build_modal(config), device, last), config, half=halves(device)
             )
-            self.modal = _still(build_modal(config), device, fast=True)
-            self.contiguous = _still(build_modal(config), device, fast=False)
-            self.unet = _still(build_network(plain_unet(config)), device, fast=True)
+            self.channels_last = _frozen(build_modal(config), device, last)
+            self.contiguous = _frozen(build_modal(config), device, first)
+            self.plain_unet = _frozen(build_network(plain_unet(config)), device, last)
 
     def ours(self, k: int) -> Job:
-        """As `mue predict` asks."""
+        """As `mue predict` answers."""
         return lambda: self.predictor.propose(self.image, k)
 
     def naive(self, k: int) -> Job:
         """Code by code, contiguous."""
         return lambda: _one_by_one(self.contiguous, self.image, k)
 
-    def apart(self, k: int) -> Job:
-        """Code by code, in our layout."""
-        return lambda: _one_by_one(self.modal, self.x, k)
+    def one_by_one(self, k: int) -> Job:
+        """Code by code, in channels_last."""
+        return lambda: _one_by_one(self.channels_last, self.x, k)
 
-    def plain(self) -> Job:
+    def unet(self) -> Job:
         """One pass of the plain U-Net."""
 
         @torch.inference_mode()
         def job() -> Tensor:
-            return self.unet(self.x)
+            return self.plain_unet(self.x)
 
         return job
 
 
-def _still(network: Net, device: torch.device, *, fast: bool) -> Net:
-    layout = torch.channels_last if fast else torch.contiguous_format
+def _frozen(network: Net, device: torch.device, memory_format: torch.memory_format) -> Net:
     network.requires_grad_(False)
-    network.to(device=device, memory_format=layout)  # pyright: ignore[reportCallIssue]
+    network.to(device=device, memory_format=memory_format)  # pyright: ignore[reportCallIssue]
     return network.eval()
 
 
@@ -143,28 +141,27 @@ def measure_answers(
     device: torch.device,
     presets: Sequence[str],
     ks: Sequence[int],
-    patience: Patience,
+    budget: Budget,
     *,
     side: int = SIDE,
     seed: int = 0,
-    watch: Watch | None = None,
-) -> list[Answers]:
+    progress: Progress | None = None,
+) -> list[AnswerTimes]:
     """Time k answers to one image for each k, in every way, in turn."""
-    found: list[Answers] = []
+    found: list[AnswerTimes] = []
     for name in presets:
-        config = answering_config(preset(name), max(ks))
-        asked = Asked(config, side, device, seed)
+        config = with_codes(preset(name), max(ks))
+        jobs = AnswerJobs(config, side, device, seed)
         for i, k in enumerate(ks):
-            jobs = {
-                "ours": asked.ours(k),
-                "naive": asked.naive(k),
-                "apart": asked.apart(k),
-                "unet": asked.plain(),
+            ways = {
+                "ours": jobs.ours(k),
+                "naive": jobs.naive(k),
+                "one_by_one": jobs.one_by_one(k),
+                "unet": jobs.unet(),
             }
-            times = interleave(jobs, device, patience)
-            found.append(_answers(name, config, k, side, times))
-            if watch is not None:
-                watch(f"{name}, answers", i + 1, len(ks))
+            found.append(_times(name, config, k, side, interleave(ways, device, budget)))
+            if progress is not None:
+                progress(f"{name}, answers", i + 1, len(ks))
     return found
 
 
@@ -172,30 +169,25 @@ def measure_sides(
     device: torch.device,
     presets: Sequence[str],
     sides: Sequence[int],
-    patience: Patience,
+    budget: Budget,
     *,
     k: int = AT,
     seed: int = 0,
-    watch: Watch | None = None,
-) -> list[Answers]:
+    progress: Progress | None = None,
+) -> list[AnswerTimes]:
     """Time k answers to images of several sizes, in turn."""
-    found: list[Answers] = []
+    found: list[AnswerTimes] = []
     for name in presets:
-        config = answering_config(preset(name), k)
-        jobs = {side: Asked(config, side, device, seed).ours(k) for side in sides}
-        named = {str(side): job for side, job in jobs.items()}
-
-        def tell(done: int, total: int, name: str = name) -> None:
-            if watch is not None:
-                watch(f"{name}, sides", done, total)
-
-        times = interleave(named, device, patience, tell)
-        for side in sides:
-            one = {"ours": times[str(side)]}
-            found.append(_answers(name, config, k, side, one))
+        config = with_codes(preset(name), k)
+        jobs = {str(side): AnswerJobs(config, side, device, seed).ours(k) for side in sides}
+        tell = partial(progress, f"{name}, sides") if progress else None
+        times = interleave(jobs, device, budget, tell)
+        found += [_times(name, config, k, side, {"ours": times[str(side)]}) for side in sides]
     return found
 
 
-def _answers(name: str, config: Config, k: int, side: int, times: Mapping[str, Timing]) -> Answers:
+def _times(
+    name: str, config: Config, k: int, side: int, times: Mapping[str, Timing]
+) -> AnswerTimes:
     work = count_answers(config, k, (side, side))
-    return Answers(preset=name, k=k, side=side, work=work, **times)
+    return AnswerTimes(preset=name, k=k, side=side, work=work, **times)

@@ -1,4 +1,4 @@
-"""Pictures of costs, over the number of answers and over the pixels; and of how losses fall."""
+"""Plots of cost over the number of answers and over pixels, and of loss curves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _INK, _SOFT, _GRID = "#1b1b1f", "#8a8a94", "#e6e6ea"
 _COLOURS = ("#2f6fb0", "#c8452d", "#3f8f5b", "#8a5aa8")
 
 
-def draw_answers(rows: Sequence[dict[str, Any]], title: str) -> Figure:
+def plot_answers(rows: Sequence[dict[str, Any]], title: str) -> Figure:
     """Milliseconds over the number of answers: ours, and one decoding after the other.
 
     The thin grey line grows as the number of answers does.
@@ -44,7 +44,7 @@ def draw_answers(rows: Sequence[dict[str, Any]], title: str) -> Figure:
     return figure
 
 
-def draw_sides(rows: Sequence[dict[str, Any]], title: str) -> Figure:
+def plot_sides(rows: Sequence[dict[str, Any]], title: str) -> Figure:
     """Milliseconds over the pixels of an image; the thin lines grow as the pixels do."""
     with mpl.rc_context({"font.size": 9, "axes.edgecolor": _SOFT}):
         figure = Figure(figsize=(4.8, 3.6), layout="constrained")
@@ -68,7 +68,7 @@ def draw_sides(rows: Sequence[dict[str, Any]], title: str) -> Figure:
     return figure
 
 
-def draw_curves(
+def plot_curves(
     curves: Mapping[str, Sequence[Mapping[str, Sequence[float]]]], terms: Sequence[str], title: str
 ) -> Figure:
     """Terms of the objective over the steps: what the seeds of each of two ways span."""

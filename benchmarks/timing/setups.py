@@ -1,4 +1,4 @@
-"""The two ways of computing that are compared: as it comes, and as fast as we can."""
+"""The two ways of computing that are compared: PyTorch's defaults, and ours."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from mue.config.schema import ComputeConfig, Config
 
 
 def naive(config: Config) -> Config:
-    """Float32, contiguous, one operator after the other: what torch does if told nothing."""
-    plain = ComputeConfig(
+    """PyTorch's defaults: float32, contiguous, eager."""
+    compute = ComputeConfig(
         device=config.compute.device,
         bfloat16="off",
         channels_last=False,
@@ -20,28 +20,28 @@ def naive(config: Config) -> Config:
         compile="off",
         graph="off",
     )
-    return replace(config, compute=plain)
+    return replace(config, compute=compute)
 
 
 def ours(config: Config) -> Config:
-    """What `mue train` does by itself."""
+    """What `mue train` does by default."""
     return replace(config, compute=ComputeConfig(device=config.compute.device))
 
 
-def unrolled(config: Config) -> Config:
-    """Ours, launched operator by operator, so that a profile sees the shapes of each."""
+def eager(config: Config) -> Config:
+    """Ours without compilation and CUDA graphs, so that a profile sees the shapes of operators."""
     fast = ours(config)
     return replace(fast, compute=replace(fast.compute, compile="off", graph="off"))
 
 
 def precision(config: Config) -> torch.dtype:
-    """What convolutions and products are computed in."""
+    """What convolutions and matrix products are computed in."""
     wish, device = config.compute.bfloat16, config.compute.device
     half = wish == "on" or (wish == "auto" and device == "cuda")
     return torch.bfloat16 if half else torch.float32
 
 
-def words(config: Config) -> str:
+def description(config: Config) -> str:
     """How a configuration computes, for the foot of a table."""
     values = dataclasses.asdict(config.compute)
     return ", ".join(f"{name} {value}" for name, value in values.items() if name != "device")

@@ -1,14 +1,11 @@
-"""What `speed.py` prints: a table of times and ratios, and the costs of a step."""
+"""The table that `speed.py` prints."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-
-from timing.profiler import Cost
 
 
 def print_times(content: dict[str, Any]) -> None:
@@ -29,7 +26,7 @@ def print_times(content: dict[str, Any]) -> None:
             table.add_row(*_cells(row))
     _print_whole(table)
     Console().print(
-        "times    in ms ± half the distance of the quartiles; the counts and the floor are ours\n"
+        "times    in ms ± half the interquartile range; the counts and the floor are ours\n"
         f"limits   {bandwidth / 1e9:.4g} GB/s, {limits}, as measured here\n"
         f"torch    {content['torch']}, threads {content['threads']}, seed {content['seed']}",
         highlight=False,
@@ -61,28 +58,6 @@ def _cells(row: dict[str, Any]) -> list[str]:
         f"{row['share']:.0%}",
         "–" if unet is None else f"{unet:.2f}",
     ]
-
-
-def print_costs(title: str, costs: Sequence[Cost], most: int = 20) -> None:
-    """The operators or kernels that take the most time of a step."""
-    whole = sum(cost.seconds for cost in costs)
-    table = Table(title=f"{title}: {1e3 * whole:.2f} ms")
-    for column in ("operator", "inputs"):
-        table.add_column(column, overflow="fold", max_width=44)
-    for column in ("calls", "ms", "of all", "MB", "GFLOP", "share of limit"):
-        table.add_column(column, justify="right")
-    for cost in costs[:most]:
-        table.add_row(
-            cost.name,
-            cost.shapes,
-            f"{cost.calls:g}",
-            f"{1e3 * cost.seconds:.3f}",
-            f"{cost.seconds / whole:.1%}",
-            "–" if cost.bytes is None else f"{cost.bytes / 1e6:.1f}",
-            f"{cost.operations / 1e9:.2f}" if cost.operations else "–",
-            "–" if cost.share is None else f"{cost.share:.0%}",
-        )
-    _print_whole(table)
 
 
 def _print_whole(table: Table) -> None:

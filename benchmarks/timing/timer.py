@@ -1,4 +1,4 @@
-"""Times, taken so that what drifts cancels."""
+"""Times, taken in turn so that drift of the machine cancels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from timing.floor import Limits
 
 Job = Callable[[], object]
-Watch = Callable[[str, int, int], None]
+Progress = Callable[[str, int, int], None]
 """Is told what is measured, how much of it is done, and of how much."""
 
 
@@ -39,7 +39,7 @@ class Timing:
 
     @property
     def spread(self) -> float:
-        """Half the distance between the quartiles, as a share of the median."""
+        """Half the interquartile range, as a share of the median."""
         if len(self.seconds) < 2:
             return 0.0
         low, _, high = statistics.quantiles(self.seconds, n=4, method="inclusive")
@@ -51,20 +51,20 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class Budget:
     """How much time a measurement may take.
 
     Attributes:
-        warmup: Calls before the first that counts: compilers and searches for algorithms end there.
+        warmup: Calls before the first that counts: compilation and autotuning end there.
         repeats: Times that are taken of each job.
-        least: Seconds of one repeat; short jobs are called more than once.
-        most: Seconds of all repeats; slow jobs are repeated less often, but three times.
+        min_seconds: Of one repeat; short jobs are called more than once.
+        max_seconds: Of all repeats; slow jobs are repeated less often, but three times.
     """
 
     warmup: int = 3
     repeats: int = 7
-    least: float = 0.2
-    most: float = 60.0
+    min_seconds: float = 0.2
+    max_seconds: float = 60.0
 
     def __post_init__(self) -> None:
         """Refuse to measure nothing."""
@@ -74,7 +74,7 @@ class Patience:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until the device has done all it was told."""
+    """Wait until the device has finished."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
@@ -82,25 +82,25 @@ def synchronize(device: torch.device) -> None:
 def interleave(
     jobs: Mapping[str, Job],
     device: torch.device,
-    patience: Patience,
-    watch: Callable[[int, int], None] | None = None,
+    budget: Budget,
+    progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Timing]:
     """Time several jobs in turn, a b c a b c: what slows the machine for a while slows them all."""
     calls: dict[str, int] = {}
     whole = 0.0
     for name, job in jobs.items():
-        for _ in range(patience.warmup - 1):
+        for _ in range(budget.warmup - 1):
             job()
         once = _seconds(job, 1, device)
-        calls[name] = max(1, min(1000, round(patience.least / max(once, 1e-6))))
+        calls[name] = max(1, min(1000, round(budget.min_seconds / max(once, 1e-6))))
         whole += once * calls[name]
-    repeats = min(patience.repeats, max(3, int(patience.most / max(whole, 1e-6))))
+    repeats = min(budget.repeats, max(3, int(budget.max_seconds / max(whole, 1e-6))))
     taken: dict[str, list[float]] = {name: [] for name in jobs}
     for i in range(repeats):
         for name, job in jobs.items():
             taken[name].append(_seconds(job, calls[name], device))
-        if watch is not None:
-            watch(i + 1, repeats)
+        if progress is not None:
+            progress(i + 1, repeats)
     return {name: Timing(tuple(seconds)) for name, seconds in taken.items()}
 
 
@@ -116,27 +116,27 @@ def _seconds(job: Job, calls: int, device: torch.device) -> float:
 def measure_limits(
     device: torch.device, dtype: torch.dtype, *, megabytes: int | None = None, side: int = 0
 ) -> Limits:
-    """What this device does at its best: a large copy, and a large product in that precision.
+    """The bandwidth of a large copy, and the peak of a large matrix product in that precision.
 
-    Float32 on an accelerator is measured as convolutions compute it there by default: products in
-    TF32. `megabytes` and `side` are of the copy and of the matrices.
+    Float32 on a GPU is measured as convolutions compute it there by default: in TF32. `megabytes`
+    and `side` are the size of the copy and of the matrices.
     """
-    fast = device.type == "cuda"
-    megabytes = (2048 if fast else 256) if megabytes is None else megabytes
-    side = side or (8192 if fast else 2048)
+    gpu = device.type == "cuda"
+    megabytes = (2048 if gpu else 256) if megabytes is None else megabytes
+    side = side or (8192 if gpu else 2048)
     source = torch.ones(megabytes << 18, device=device)
     target = torch.empty_like(source)
     a = torch.ones(side, side, device=device, dtype=dtype)
     out = torch.empty_like(a)
     before = torch.get_float32_matmul_precision()
-    if fast:
+    if gpu:
         torch.set_float32_matmul_precision("high")
     try:
         jobs = {
             "copy": lambda: target.copy_(source),
             "product": lambda: torch.mm(a, a, out=out),
         }
-        found = interleave(jobs, device, Patience(warmup=2, repeats=5, least=0.05))
+        found = interleave(jobs, device, Budget(warmup=2, repeats=5, min_seconds=0.05))
     finally:
         torch.set_float32_matmul_precision(before)
     moved = 2 * source.numel() * source.element_size()

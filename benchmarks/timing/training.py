@@ -1,9 +1,10 @@
-"""Steps of training: the networks of the paper, naive and ours in turn."""
+"""Steps of training, naive and ours in turn."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,9 +15,9 @@ from mue.data.build import build_source
 from mue.data.source import Source
 from mue.training.loop import Training, fit
 from timing.floor import Limits, Work, count_step
-from timing.noise import noise
+from timing.random_slices import random_slices
 from timing.setups import naive, ours, precision
-from timing.timer import Job, Patience, Timing, Watch, interleave
+from timing.timer import Budget, Job, Progress, Timing, interleave
 from timing.written_out import write_out_
 
 ENDLESS = 1_000_000
@@ -24,13 +25,13 @@ ENDLESS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
-    """A training to be timed.
+class Workload:
+    """A training that is timed.
 
     Attributes:
         preset: The network and the method.
         batch: Inputs in a step.
-        side: Height and width of slices; None where the data say it.
+        side: Height and width of slices; None where the data decide it.
     """
 
     preset: str
@@ -38,57 +39,66 @@ class Course:
     side: int | None = None
 
 
-def courses(device: torch.device, *, quick: bool = False) -> list[Course]:
-    """What is trained on a device. Two cores take smaller batches, or nobody would wait."""
+def workloads(device: torch.device, *, quick: bool = False) -> list[Workload]:
+    """What is trained on a device: a CPU takes smaller batches, to be done in minutes."""
     games, slices = (256, 64) if device.type == "cuda" else (8, 1) if quick else (32, 4)
     return [
-        Course("guess", games),
-        Course("lidc", slices, 128),
-        Course("lidc-exact", slices, 128),
+        Workload("guess", games),
+        Workload("lidc", slices, 128),
+        Workload("lidc-exact", slices, 128),
     ]
 
 
-def course_config(course: Course, device: torch.device, seed: int = 0) -> Config:
+def workload_config(workload: Workload, device: torch.device, seed: int = 0) -> Config:
     """The preset with that batch. All terms of the objective are on from the first step."""
-    config = preset(course.preset)
+    config = preset(workload.preset)
     return replace(
         config,
         objective=replace(config.objective, prior_from=0.0),
-        train=replace(config.train, batch=course.batch, steps=ENDLESS, seed=seed),
+        train=replace(config.train, batch=workload.batch, steps=ENDLESS, seed=seed),
         compute=replace(config.compute, device=device.type),
     )
 
 
-def course_source(course: Course, config: Config, device: torch.device) -> Source:
-    """The data of a course: made up where the preset learns from slices."""
-    if course.side is not None and config.data.name == "slices":
-        return noise(config.data, course.side, device, seed=config.train.seed)
+def workload_source(workload: Workload, config: Config, device: torch.device) -> Source:
+    """Its data: random where the preset learns from slices."""
+    if workload.side is not None and config.data.name == "slices":
+        return random_slices(config.data, workload.side, device, seed=config.train.seed)
     return build_source(config.data, "train", seed=config.train.seed, device=device)
 
 
-def stepper(config: Config, source: Source, device: torch.device, *, plain: bool = False) -> Job:
-    """A function that takes one more step each time it is called; `plain` writes all out."""
+def training_job(
+    config: Config, source: Source, device: torch.device, *, written_out: bool = False
+) -> Job:
+    """A function that takes one more step of training each time it is called."""
     training = Training(config, device)
-    if plain:
+    if written_out:
         write_out_(training)
-    training.step = 1  # the code book needs no statistics of encodings for its time to be taken
+    training.step = 1  # skips the initialization of the codes: it does not change the time
     steps = fit(training, source)
     return lambda: next(steps)
 
 
+def preset_job(name: str, device: torch.device) -> Job:
+    """A training of ours, as `compare_checkouts.py` times it."""
+    workload = next(w for w in workloads(device) if w.preset == name)
+    config = workload_config(workload, device)
+    return training_job(ours(config), workload_source(workload, config, device), device)
+
+
 @dataclass(frozen=True, slots=True)
-class Steps:
+class StepTimes:
     """How long a step takes.
 
     Attributes:
-        course: What was trained.
+        workload: What was trained.
         dtype: What ours computes in.
-        naive: Float32, contiguous, one operator after the other, every pair written out.
+        naive: Float32, contiguous, eager, every pair of `exact` written out.
         ours: As `mue train` does it.
         work: What was counted.
     """
 
-    course: Course
+    workload: Workload
     dtype: torch.dtype
     naive: Timing
     ours: Timing
@@ -98,9 +108,9 @@ class Steps:
         """A row of `bench.json`: the floor is that of our precision."""
         floor = self.work.floor(limits[self.dtype], self.dtype.itemsize)
         return {
-            "preset": self.course.preset,
-            "batch": self.course.batch,
-            "side": self.course.side,
+            "preset": self.workload.preset,
+            "batch": self.workload.batch,
+            "side": self.workload.side,
             "precision": str(self.dtype).removeprefix("torch."),
             "naive": self.naive.summary(),
             "ours": self.ours.summary(),
@@ -114,32 +124,24 @@ class Steps:
 
 def measure_training(
     device: torch.device,
-    some: Sequence[Course],
-    patience: Patience,
+    chosen: Sequence[Workload],
+    budget: Budget,
     *,
     seed: int = 0,
-    watch: Watch | None = None,
-) -> list[Steps]:
-    """Time each course, naive and ours in turn."""
-    found: list[Steps] = []
-    for course in some:
-        config = course_config(course, device, seed)
-        source = course_source(course, config, device)
-        pair = source.pair(torch.arange(1, device=device))
-        height, width = pair.x.shape[-2:]
-        dtype = precision(ours(config))
+    progress: Progress | None = None,
+) -> list[StepTimes]:
+    """Time each workload, naive and ours in turn."""
+    found: list[StepTimes] = []
+    for workload in chosen:
+        config = workload_config(workload, device, seed)
+        source = workload_source(workload, config, device)
+        height, width = source.pair(torch.arange(1, device=device)).x.shape[-2:]
         jobs = {
-            "naive": stepper(naive(config), source, device, plain=True),
-            "ours": stepper(ours(config), source, device),
+            "naive": training_job(naive(config), source, device, written_out=True),
+            "ours": training_job(ours(config), source, device),
         }
-        name = f"{course.preset}, batch {course.batch}"
-
-        def tell(done: int, total: int, name: str = name) -> None:
-            if watch is not None:
-                watch(name, done, total)
-
-        tell(0, patience.repeats)
-        times = interleave(jobs, device, patience, tell)
+        tell = partial(progress, f"{workload.preset}, batch {workload.batch}") if progress else None
+        times = interleave(jobs, device, budget, tell)
         work = count_step(config, (height, width))
-        found.append(Steps(course, dtype, times["naive"], times["ours"], work))
+        found.append(StepTimes(workload, precision(ours(config)), **times, work=work))
     return found

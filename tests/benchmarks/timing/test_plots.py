@@ -1,6 +1,6 @@
 import numpy as np
 
-from timing.plots import draw_curves
+from timing.plots import plot_curves
 
 TERMS = ("reconstruction", "prior")
 
@@ -15,7 +15,7 @@ def run(level: float) -> dict[str, list[float]]:
 
 def test_curves_have_a_panel_for_each_term_and_a_band_for_each_way():
     curves = {"naive": [run(3.0), run(5.0)], "ours": [run(4.0), run(4.5)]}
-    figure = draw_curves(curves, TERMS, "guess")
+    figure = plot_curves(curves, TERMS, "guess")
     first, second = figure.axes
     assert [ax.get_title() for ax in figure.axes] == list(TERMS)
     assert [line.get_label() for line in first.lines] == ["naive, 2 seeds", "ours, 2 seeds"]

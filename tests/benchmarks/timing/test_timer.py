@@ -1,12 +1,12 @@
 import pytest
 import torch
 
-from timing.timer import Patience, Timing, interleave, measure_limits
+from timing.timer import Budget, Timing, interleave, measure_limits
 
 CPU = torch.device("cpu")
 
 
-def test_the_median_is_reported_and_the_spread_is_half_the_distance_of_the_quartiles():
+def test_the_median_is_reported_and_the_spread_is_half_the_interquartile_range():
     timing = Timing((1.0, 2.0, 3.0, 4.0, 100.0))
     assert timing.median == 3
     assert timing.spread == pytest.approx((4 - 2) / 2 / 3)
@@ -18,14 +18,14 @@ def test_a_time_that_was_never_taken_is_refused():
     with pytest.raises(ValueError, match="at least one time, got none"):
         Timing(())
     with pytest.raises(ValueError, match="`repeats` must be at least 1, got 0"):
-        Patience(repeats=0)
+        Budget(repeats=0)
 
 
 def test_jobs_take_turns():
     order: list[str] = []
     jobs = {name: lambda name=name: order.append(name) for name in "ab"}
     told: list[tuple[int, int]] = []
-    found = interleave(jobs, CPU, Patience(2, 3, least=0.0), lambda *at: told.append(at))
+    found = interleave(jobs, CPU, Budget(2, 3, min_seconds=0.0), lambda *at: told.append(at))
     assert "".join(order) == "aabb" + "ab" * 3
     assert {name: len(t.seconds) for name, t in found.items()} == {"a": 3, "b": 3}
     assert told == [(1, 3), (2, 3), (3, 3)]
@@ -33,7 +33,9 @@ def test_jobs_take_turns():
 
 def test_slow_jobs_are_repeated_less_often_but_three_times():
     calls: list[int] = []
-    found = interleave({"a": lambda: calls.append(0)}, CPU, Patience(1, 9, least=0.0, most=0.0))
+    found = interleave(
+        {"a": lambda: calls.append(0)}, CPU, Budget(1, 9, min_seconds=0.0, max_seconds=0.0)
+    )
     assert len(calls) == 1 + 3
     assert len(found["a"].seconds) == 3
 

@@ -2,12 +2,12 @@ import torch
 
 from mue.config.presets import preset
 from mue.data.source import Source
-from timing.noise import noise
+from timing.random_slices import random_slices
 
 
-def test_noise_is_a_source_of_slices():
+def test_random_slices_are_a_source():
     config = preset("lidc-exact").data
-    source = noise(config, 20, torch.device("cpu"), slices=3, seed=1)
+    source = random_slices(config, 20, torch.device("cpu"), slices=3, seed=1)
     assert isinstance(source, Source)
     pair = source.pair(torch.arange(5))
     assert pair.x.shape == (5, 1, 20, 20)

@@ -1,4 +1,4 @@
-"""Slices without any patient: noise of the size of LIDC-IDRI, for measuring times alone."""
+"""Random slices of the size of those of LIDC-IDRI: times do not depend on what is seen."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from mue.data.prepared.splits import split_of
 from mue.data.prepared.store import Prepared, Row
 
 
-def noise(
+def random_slices(
     config: DataConfig, side: int, device: torch.device, *, slices: int = 256, seed: int = 0
 ) -> Slices:
-    """Random grey values and masks that are drawn, augmented and answered as slices are."""
+    """Random grey values and masks, which are sampled and augmented as prepared slices are."""
     random = np.random.default_rng(seed)
-    names = (f"noise-{i}" for i in range(100))
+    names = (f"random-{i}" for i in range(100))
     patient = next(name for name in names if split_of(name) == "train")
-    rows = tuple(Row(patient, "1", str(i), None, "noise") for i in range(slices))
+    rows = tuple(Row(patient, "1", str(i), None, "random") for i in range(slices))
     images = random.integers(256, size=(slices, side, side), dtype=np.uint8)
     packed = (slices, 4, -(-side * side // 8))
     masks = random.integers(256, size=packed, dtype=np.uint8)
-    made = Prepared(Path("noise"), {}, rows, images, masks, "")
+    prepared = Prepared(Path("random"), {}, rows, images, masks, "")
     return Slices(
-        made, "train", seed=seed, raters=config.answers, augment=config.augment, device=device
+        prepared, "train", seed=seed, raters=config.answers, augment=config.augment, device=device
     )
