@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from mue.cli.main import main
-from mue.commands import run
+from mue.commands.train import train
 from mue.config.schema import (
     AugmentConfig,
     CodebookConfig,
@@ -70,7 +70,7 @@ def tiny() -> Tiny:
 @pytest.fixture(scope="session")
 def trained(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder as training leaves it. Read it; for anything else take `folder`."""
-    return run.train(tiny("exact", average=0.9), tmp_path_factory.mktemp("trained") / "run")
+    return train(tiny("exact", average=0.9), tmp_path_factory.mktemp("trained") / "run")
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def baselines(
 ) -> dict[str, Path]:
     """A run of each baseline, and of `exact`, by name. Read only."""
     root = tmp_path_factory.mktemp("baselines")
-    runs = {name: run.train(tiny(**what), root / name) for name, what in BASELINES.items()}
+    runs = {name: train(tiny(**what), root / name) for name, what in BASELINES.items()}
     return {**runs, "exact": Path(shutil.copytree(trained, root / "exact"))}
 
 
@@ -202,7 +202,7 @@ def lesion_model(
     lesions: Path, lesion_config: Config, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     """A run folder of a model that has learned from `lesions`. Read only."""
-    return run.train(lesion_config, tmp_path_factory.mktemp("models") / "lesion", data=lesions)
+    return train(lesion_config, tmp_path_factory.mktemp("models") / "lesion", data=lesions)
 
 
 @pytest.fixture(scope="session")
@@ -220,5 +220,5 @@ def lesion_baselines(
         "probunet": replace(c, method="probunet", model=late),
         "ensemble": replace(c, method="heads", model=plain, latent=LatentConfig(members=2)),
     }
-    runs = {name: run.train(config, root / name, data=lesions) for name, config in made.items()}
+    runs = {name: train(config, root / name, data=lesions) for name, config in made.items()}
     return {**runs, "exact": lesion_model}

@@ -5,7 +5,7 @@ from mue.commands.run import demo as demo
 from mue.commands.run import export as export
 from mue.commands.run import figure as figure
 from mue.commands.run import predict as predict
-from mue.commands.run import train as train
+from mue.commands.train import train as train
 from mue.config.presets import preset as preset
 from mue.config.schema import Config as Config
 from mue.evaluation.known_modes import evaluate_modes as evaluate_modes

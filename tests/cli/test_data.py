@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mue.commands import run
+from mue.commands.train import train
 from mue.config.presets import preset
 from mue.data.prepared import store as prepared
 from mue.data.prepared.store import open_prepared
-from mue.training.checkpoint import load_config
+from mue.training.checkpoint import load_config, save_state
 
 TINY = """--model.levels 4 8 --model.tail 8 --model.widths 4 --model.code-level 3 --codebook.size 4
     --train.steps 6 --train.batch 4 --train.save-every 3 --compute.device cpu"""
@@ -259,15 +259,15 @@ def test_slices_are_learned_from_and_a_stopped_run_goes_on_to_the_same_weights(
     assert f"next: mue evaluate whole --data {lesions} --split val" in said.out
     config, default = load_config(tmp_path / "whole"), preset("lidc-exact")
     assert (config.data, config.objective) == (default.data, default.objective)
-    saved, save = [], run.save_state
+    saved = []
 
     def stopped(folder, training):
-        save(folder, training)
+        save_state(folder, training)
         saved.append(training.step)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(run, "save_state", stopped)
+        patch.setattr("mue.commands.train.save_state", stopped)
         assert mue(*train, "--out", "parts").code == 130
     assert saved == [3]
     assert mue(*train, "--out", "parts", "--resume").code == 0
@@ -283,9 +283,9 @@ def test_a_run_does_not_go_on_with_other_data(mue, lesions, lesion_model, tmp_pa
     before = tree(tmp_path)
     config = load_config(copy)
     with pytest.raises(ValueError, match=r"holds a run on the data .*, and --data has .*: resume"):
-        run.train(config, copy, data=tmp_path / "other", resume=True)
+        train(config, copy, data=tmp_path / "other", resume=True)
     assert tree(tmp_path) == before
-    run.train(config, copy, data=lesions, resume=True)  # nothing is left to do
+    train(config, copy, data=lesions, resume=True)  # nothing is left to do
 
 
 @pytest.mark.usefixtures("source")
@@ -319,7 +319,7 @@ def test_views_can_be_overridden(mue, monkeypatch):
         asked.append((config.data.augment, data))
         return Path(out)
 
-    monkeypatch.setattr(run, "train", train)
+    monkeypatch.setattr("mue.commands.train.train", train)
     options = "--data some --data.augment.rotate 15 --data.augment.no-flip --data.answers 2"
     assert mue("train", "lidc-exact", "--out", "new", *options.split()).code == 0
     ((views, data),) = asked

@@ -178,7 +178,7 @@ def asked(monkeypatch) -> list:
         found.append(config)
         return Path(out)
 
-    monkeypatch.setattr(run, "train", train)
+    monkeypatch.setattr("mue.commands.train.train", train)
     return found
 
 

@@ -18,8 +18,7 @@ from torch.multiprocessing.spawn import spawn
 
 from mue import collectives
 from mue.cli.main import main
-from mue.commands import run
-from mue.commands.run import Interrupted
+from mue.commands.train import Interrupted, train
 from mue.config.schema import (
     CodebookConfig,
     ComputeConfig,
@@ -114,14 +113,14 @@ def jobs(rank: int, folder: Path) -> dict[str, Callable[[], object]]:
     """Whole trainings, good and bad, of two processes. `two` makes `began` and a port for each."""
     vq, other = tiny("vq"), replace(tiny("vq"), compute=ComputeConfig(device="cuda"))
     return {
-        "lr": lambda: run.train(tiny("vq", lr=1e-3 * (rank + 1)), folder / "no"),
-        "resume": lambda: run.train(vq, folder / "no", resume=rank == 1),
-        "batch": lambda: run.train(tiny("vq", batch=15), folder / "no"),
-        "device": lambda: run.train(other if rank == 1 else vq, folder / "no"),
-        "folder": lambda: run.train(vq, folder),
-        "share": lambda: run.train(vq, folder / ("elsewhere", "began")[rank], resume=True),
-        "stop": lambda: run.train(vq, folder / "stop", watch=asked_to_stop if rank else None),
-        "began": lambda: run.train(vq, folder / "began", resume=True),
+        "lr": lambda: train(tiny("vq", lr=1e-3 * (rank + 1)), folder / "no"),
+        "resume": lambda: train(vq, folder / "no", resume=rank == 1),
+        "batch": lambda: train(tiny("vq", batch=15), folder / "no"),
+        "device": lambda: train(other if rank == 1 else vq, folder / "no"),
+        "folder": lambda: train(vq, folder),
+        "share": lambda: train(vq, folder / ("elsewhere", "began")[rank], resume=True),
+        "stop": lambda: train(vq, folder / "stop", on_record=asked_to_stop if rank else None),
+        "began": lambda: train(vq, folder / "began", resume=True),
     }
 
 
@@ -159,7 +158,7 @@ def dying(record: LogRecord) -> None:
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory) -> Path:
-    return run.train(tiny("vq"), tmp_path_factory.mktemp("alone") / "run")
+    return train(tiny("vq"), tmp_path_factory.mktemp("alone") / "run")
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +169,7 @@ def place(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def two(place) -> list[dict[str, Any]]:
     with pytest.raises(Killed):  # after the checkpoint of step 4
-        run.train(tiny("vq"), place / "began", watch=dying)
+        train(tiny("vq"), place / "began", on_record=dying)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(Path(__file__).parents[1])  # where the new processes find this file
         spawn(work, (place, free_ports(len(jobs(0, place)))), nprocs=2)
@@ -259,7 +258,7 @@ def test_a_signal_to_one_process_stops_all_at_the_same_step_and_one_goes_on(two,
     said = ("Interrupted", f"stopped at step 7, saved in {place / 'stop'}")
     assert [one["stop"] for one in two] == [said, said]
     assert state(place / "stop")["step"] == 7
-    assert_same_run(run.train(tiny("vq"), place / "stop", resume=True), alone)
+    assert_same_run(train(tiny("vq"), place / "stop", resume=True), alone)
 
 
 @pytest.mark.parametrize(

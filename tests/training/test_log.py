@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from mue.commands import run
+from mue.commands.train import train
 from mue.errors import MueError
 from mue.training.checkpoint import load_config
 from mue.training.log import LOG, read_log
@@ -27,7 +27,7 @@ def test_any_other_line_that_is_no_record_is_refused_and_kept(folder, line):
         damaged = "\n".join([*lines[:row], line, *lines[row + 1 :], ""]).encode("latin-1")
         (folder / LOG).write_bytes(damaged)
         with pytest.raises(MueError, match=rf"log\.jsonl, line {row + 1}, must be a record"):
-            run.train(load_config(folder), folder, resume=True)
+            train(load_config(folder), folder, resume=True)
         assert (folder / LOG).read_bytes() == damaged
 
 

@@ -26,6 +26,7 @@ from rich.progress import (
 from rich.table import Table
 
 from mue.commands import review, run
+from mue.commands import train as train_command
 from mue.config.presets import PRESETS, Schedule, preset
 from mue.config.schema import Config
 from mue.data.build import check_data
@@ -78,7 +79,7 @@ def train(arguments: list[str]) -> None:
     quiet, began = distributed.global_rank() != 0, time.monotonic()
     with _bar({name: config.train.steps}, disable=quiet) as show:
 
-        def watch(record: LogRecord) -> None:
+        def show_record(record: LogRecord) -> None:
             show(
                 name,
                 record.step,
@@ -86,8 +87,13 @@ def train(arguments: list[str]) -> None:
                 f"commitment {record.commitment:.3f}  codes {record.codes}",
             )
 
-        folder = run.train(
-            config, out, data=data, resume=resume, watch=watch, tell=None if quiet else _note
+        folder = train_command.train(
+            config,
+            out,
+            data=data,
+            resume=resume,
+            on_record=show_record,
+            on_message=None if quiet else _note,
         )
     if not quiet:
         _say("trained", folder)
@@ -497,7 +503,7 @@ def main(arguments: list[str] | None = None) -> None:
                 description="Ranked answers with probabilities, for problems with more than one.",
                 args=arguments,
             )
-    except run.Interrupted as stop:
+    except train_command.Interrupted as stop:
         _fail(f"{stop}; go on with --resume", 130, once=True)
     except KeyboardInterrupt:
         _fail("interrupted", 130)

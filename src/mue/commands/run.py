@@ -1,29 +1,23 @@
-"""Whole jobs, each a function of the same name as its command: train, predict, compare, demo."""
+"""Whole jobs, each a function of the same name as its command: predict, compare, demo."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import json
-import signal
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from mue import collectives
-from mue.atomic import UNFINISHED, write_atomic
-from mue.config.schema import Config
-from mue.data.build import build_source, check_data, check_shapes
+from mue.atomic import write_atomic
+from mue.data.build import build_source
 from mue.data.prepared.splits import Split
 from mue.data.prepared.store import open_prepared
-from mue.data.source import Source
 from mue.devices import Device, choose_device, device_name
 from mue.errors import MueError
 from mue.evaluation.compare import (
@@ -50,226 +44,18 @@ from mue.plots.comparison import plot_comparison, plot_sample_curve
 from mue.plots.history import plot_history
 from mue.plots.probabilities import plot_densities, plot_probabilities
 from mue.plots.style import save_figure, save_image
-from mue.training import checkpoint, distributed
+from mue.training import checkpoint
 from mue.training.checkpoint import (
-    STATE,
     RunError,
     load_config,
-    load_state_,
     origin,
-    save_config,
-    save_state,
     weights_digest,
 )
-from mue.training.log import LogRecord, NonFiniteError, log_writer, measure, read_log, trim_log
-from mue.training.loop import Training, batch_share, fit
-from mue.training.plan import plan
-from mue.training.rendezvous import meet
+from mue.training.log import read_log
 from mue.types import Hypotheses
 from mue.version import __version__
 
 _EXAMPLES = 6  # inputs shown in a figure of answers
-
-
-class Interrupted(KeyboardInterrupt):
-    """Training was asked to stop and has saved its state."""
-
-
-# --- train --------------------------------------------------------------------------------------
-
-
-def train(
-    config: Config,
-    out: str | Path,
-    *,
-    data: str | Path | None = None,
-    resume: bool = False,
-    watch: Callable[[LogRecord], None] | None = None,
-    tell: Callable[[str], None] | None = None,
-) -> Path:
-    """Train a model into a run folder, and draw how it went.
-
-    `data` is a folder of prepared slices, where the configuration learns from slices.
-    With `resume`, a run that was stopped goes on from its last checkpoint; on a CPU it ends with
-    the weights it would have had without the stop, to the bit. `watch` is told each record of the
-    log, `tell` in words how it is computed, before the first step. Returns the folder.
-
-    Raises:
-        RunError: The folder is not empty, or holds a run of another configuration.
-        NonFiniteError: The loss is not finite any more; it names the last good checkpoint.
-        Interrupted: SIGINT or SIGTERM came, to any process; the state has been saved.
-        ElsewhereError: Something is wrong in another process, or not the same in all.
-        LostError: Another process is gone.
-    """
-    folder = Path(out)
-    meeting = meet()
-    try:
-        with meeting.together():
-            device = choose_device(config.compute.device, distributed.local_rank())
-            check_data(config.data, data)
-            digest = None if data is None else open_prepared(data).digest
-            source = build_source(
-                config.data,
-                "train",
-                seed=config.train.seed,
-                device=device,
-                data=data,
-                resident=config.compute.resident,
-            )
-            check_shapes(config, source)
-        facts = {"mue": __version__, "torch": torch.__version__, "device": device.type}
-        facts |= {"--data": digest, "--resume": resume, **_flat(dataclasses.asdict(config))}
-        meeting.require_alike(facts, "start all with the same command, data and versions")
-        meeting.start_(device)
-        with meeting.together():
-            batch_share(config)  # refuses a batch that the processes cannot share
-            how = plan(config, device)
-            occupied = _check(folder, config, digest, resume=resume)
-        with meeting.together():
-            if meeting.rank == 0:
-                _enter(folder, config, digest, occupied=occupied)
-            training = Training(config, device)
-            if resume and (folder / STATE).exists():
-                load_state_(folder, training)
-            past = trim_log(folder, training.step)
-        if tell is not None:
-            for line in (f"computing on {device.type}: {how}", *how.notes):
-                tell(line)
-        where = f"{folder} must be on a file system that all processes share"
-        meeting.require_alike({"step": training.step}, where)
-        with distributed.company(), _enough_memory(config):
-            _loop(training, source, folder, past, watch)
-    finally:
-        distributed.stop_()
-    if meeting.rank == 0:
-        title = f"{config.method} on {config.data.name}, seed {config.train.seed}"
-        history = plot_history(read_log(folder), title)
-        save_figure(history, folder / "figures" / "history.png")
-    return folder
-
-
-def _check(folder: Path, config: Config, digest: str | None, *, resume: bool) -> bool:
-    """Refuse a folder that a run cannot take. Whether it holds this run already."""
-    if folder.exists() and not folder.is_dir():
-        raise RunError(f"{folder} must be a folder to write a run to, and it is a file")
-    occupied = folder.is_dir() and any(not p.name.startswith(UNFINISHED) for p in folder.iterdir())
-    if occupied and not resume:
-        raise RunError(
-            f"{folder} must be empty or not exist yet, and it holds files; "
-            "name another folder, or go on with --resume"
-        )
-    if occupied:
-        theirs, ours = (_flat(dataclasses.asdict(c)) for c in (load_config(folder), config))
-        for name, value in theirs.items():
-            if not name.startswith("compute.") and ours[name] != value:
-                raise RunError(
-                    f"{folder} holds a run with {name} = {value}, and {ours[name]} is asked for: "
-                    "resume with the run's own configuration, or start in another folder"
-                )
-        if digest != (before := origin(folder)["data"]):
-            raise RunError(
-                f"{folder} holds a run on the data {before}, and --data has {digest}: "
-                "resume with the same data, or start in another folder"
-            )
-    return occupied
-
-
-def _enter(folder: Path, config: Config, digest: str | None, *, occupied: bool) -> None:
-    """Take a folder for a run: sweep out what a kill has left, and write the configuration."""
-    for leftover in folder.glob(f"{UNFINISHED}*"):
-        leftover.unlink()
-    if not occupied:
-        save_config(folder, config, __version__, digest)
-
-
-def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, v in value.items():
-        inner = cast("dict[str, Any]", v) if isinstance(v, dict) else None
-        flat |= {f"{prefix}{key}": v} if inner is None else _flat(inner, f"{prefix}{key}.")
-    return flat
-
-
-def _loop(
-    training: Training,
-    source: Source,
-    folder: Path,
-    past: float,
-    watch: Callable[[LogRecord], None] | None,
-) -> None:
-    """Take the steps; log, save and stop where that is due."""
-    t, writer = training.config.train, collectives.rank() == 0
-    began, first = time.monotonic() - past, training.step + 1
-    with log_writer(folder) if writer else contextlib.nullcontext() as log, _interrupts() as asked:
-        for step in fit(training, source):
-            last = step.number == t.steps
-            stop = distributed.any_process(bool(asked))
-            if step.number == first:
-                distributed.hurry_()
-            saving = last or step.number % t.save_every == 0 or stop
-            if saving or step.number % t.log_every == 0:
-                try:
-                    record = measure(step, time.monotonic() - began)
-                except NonFiniteError as error:
-                    raise NonFiniteError(f"{error}; {_last_good(folder)}") from None
-                if log is not None:
-                    log(record)
-                if watch is not None:
-                    watch(record)
-            if saving and writer:
-                save_state(folder, training)
-            if stop and not last:
-                distributed.wait()  # for the one that saves: `torchrun` ends all when one has left
-                raise Interrupted(f"stopped at step {step.number}, saved in {folder}")
-
-
-@contextlib.contextmanager
-def _enough_memory(config: Config) -> Generator[None]:
-    """Say in a sentence that memory ran out, and what to do."""
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:  # on a CPU torch raises a plain RuntimeError
-        known = isinstance(error, (MemoryError, torch.OutOfMemoryError))
-        if not known and "memory" not in str(error):
-            raise
-        parts = 2 * config.compute.accumulate
-        raise RunError(
-            f"memory ran out: a step of {config.train.batch} inputs in {config.compute.accumulate} "
-            f"part(s) is too large for it; take --compute.accumulate {parts} (the same gradient in "
-            "less memory), --compute.recompute, or a smaller --train.batch"
-        ) from error
-
-
-def _last_good(folder: Path) -> str:
-    if not (folder / STATE).exists():
-        return "there is no checkpoint before it; start in another folder with a lower train.lr"
-    return (
-        f"the last good checkpoint is {folder / STATE}; "
-        "start in another folder with a lower train.lr"
-    )
-
-
-@contextlib.contextmanager
-def _interrupts() -> Generator[list[int]]:
-    """A list that fills when SIGINT or SIGTERM comes: a step is finished before the run stops."""
-    asked: list[int] = []
-
-    def note(number: int, _: FrameType | None) -> None:
-        asked.append(number)
-        if len(asked) > 1 and collectives.world() == 1:  # who asks twice does not want to wait
-            raise KeyboardInterrupt
-
-    signals = (signal.SIGINT, signal.SIGTERM)
-    try:
-        before = [signal.signal(number, note) for number in signals]
-    except ValueError:  # not the main thread: signals are somebody else's
-        yield asked
-        return
-    try:
-        yield asked
-    finally:
-        for number, handler in zip(signals, before, strict=True):
-            signal.signal(number, handler)
 
 
 def require_empty(folder: Path) -> None:
