@@ -10,10 +10,9 @@ with which each checkout measures itself.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 import torch
@@ -77,10 +76,9 @@ def seconds(step: Step, calls: int) -> float:
     return (perf_counter() - start) / calls
 
 
-def speed() -> None:
-    """Answer lines of `KIND NAME CALLS`: prepare a step where it is new, and time it."""
+def serve(kinds: Mapping[str, Callable[[str], Step]]) -> None:
+    """Answer lines of `KIND NAME CALLS` on stdin: prepare a step where it is new, and time it."""
     steps: dict[tuple[str, str], Step] = {}
-    kinds: dict[str, Callable[[str], Any]] = {"train": training_step, "answer": answering_step}
     for line in sys.stdin:
         kind, name, calls = line.split()
         if (kind, name) not in steps:
@@ -93,4 +91,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "answers":
         answers(Path(sys.argv[2]), Path(sys.argv[3]))
     else:
-        speed()
+        serve({"train": training_step, "answer": answering_step})

@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -175,12 +175,12 @@ def compare_results(checkouts: tuple[Path, Path], work: Path) -> Iterator[Row]:
 
 
 class Timer:
-    """A process of a checkout that times one step after the other."""
+    """A process that times steps when it is asked to (`checkout_probe.serve`)."""
 
-    def __init__(self, checkout: Path) -> None:
+    def __init__(self, *words: str, env: dict[str, str] | None = None) -> None:
         self._process = subprocess.Popen(  # noqa: S603
-            [sys.executable, "-P", str(PROBE), "speed"],
-            env=environment(checkout, gpu=True),
+            [sys.executable, *words],
+            env=env,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -204,22 +204,33 @@ class Timer:
         self._process.communicate()
 
 
+def take_turns(
+    timers: Sequence[Timer], jobs: Sequence[str], calls: int, repeats: int
+) -> list[list[float]]:
+    """The seconds of each repeat of each process: what slows the machine for a while slows all."""
+    taken: list[list[float]] = [[] for _ in timers]
+    for _ in range(repeats):
+        for timer, job, seconds in zip(timers, jobs, taken, strict=True):
+            timer.ask(job, calls)
+            seconds.append(timer.seconds())
+    return taken
+
+
 def compare_speed(
     checkouts: tuple[Path, Path], timed: dict[str, int], repeats: int
 ) -> Iterator[tuple[str, list[list[float]]]]:
     """The seconds of each repeat, before and after, of everything that is timed."""
-    timers = [Timer(checkout) for checkout in checkouts]
+    timers = [
+        Timer("-P", str(PROBE), "speed", env=environment(checkout, gpu=True))
+        for checkout in checkouts
+    ]
     try:
         for what, calls in timed.items():
             for timer in timers:  # compilers work side by side
                 timer.ask(what, max(1, calls // 2))
             for timer in timers:
                 timer.seconds()
-            taken: list[list[float]] = [[], []]
-            for _ in range(repeats):
-                for timer, seconds in zip(timers, taken, strict=True):
-                    timer.ask(what, calls)
-                    seconds.append(timer.seconds())
+            taken = take_turns(timers, [what, what], calls, repeats)
             yield what, taken
     finally:
         for timer in timers:
