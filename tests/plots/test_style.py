@@ -3,11 +3,25 @@ import io
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 from PIL import Image
 
+from mue.evaluation.compare import ComparedModel, Point
+from mue.evaluation.known_modes import ModeEvaluation
+from mue.metrics.calibration import reliability
+from mue.metrics.interval import Interval
 from mue.plots.answers import plot_answers
+from mue.plots.cases import plot_cases
+from mue.plots.comparison import plot_comparison, plot_sample_curve, plot_spread
+from mue.plots.contact_sheet import plot_contact_sheet
+from mue.plots.probabilities import plot_probabilities
+from mue.plots.reliability import plot_reliability
 from mue.plots.style import save_figure, save_image
-from mue.types import Hypotheses
+from mue.types import Case, Hypotheses
+
+DOLLARS = r"a$\b$"  # as mathematics it cannot be parsed
+HALVES, BLACK = torch.full((1, 2), 0.5), torch.zeros(1, 1, 8, 8)
+ANSWERS = Hypotheses(BLACK[:, None].expand(1, 2, 1, 8, 8), HALVES, torch.tensor([[0, 1]]))
 
 
 @pytest.fixture
@@ -50,3 +64,60 @@ def test_saving_a_figure_is_repeatable(hypotheses, tmp_path):
         save_figure(plot_answers(x, hypotheses, "title"), tmp_path / name, dpi=50)
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
     Image.open(io.BytesIO((tmp_path / "one").read_bytes())).verify()
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+
+def dollars_in_answers() -> Figure:
+    return plot_answers(BLACK, ANSWERS, DOLLARS, [DOLLARS])
+
+
+def dollars_in_probabilities() -> Figure:
+    modes = ModeEvaluation(HALVES, HALVES, torch.zeros(1), (DOLLARS,), codes=2, k=2, seed=0)
+    return plot_probabilities(modes, DOLLARS)
+
+
+def dollars_in_comparison() -> Figure:
+    metrics = {"mode_tv": Interval(0.2, 0.1, 0.1, 0.3)}
+    return plot_comparison([ComparedModel(DOLLARS, "vq", None, 16, 1, 10, 1.0, metrics)], DOLLARS)
+
+
+def dollars_in_sample_curve() -> Figure:
+    return plot_sample_curve({DOLLARS: [Point(1, 0.5, 0.01), Point(2, 0.4, 0.02)]}, DOLLARS)
+
+
+def dollars_in_spread() -> Figure:
+    return plot_spread({DOLLARS: torch.tensor([0.1, 0.4])}, DOLLARS)
+
+
+def dollars_in_reliability() -> Figure:
+    return plot_reliability({DOLLARS: reliability(HALVES[0], HALVES[0])}, DOLLARS)
+
+
+def dollars_in_cases() -> Figure:
+    case = Case(BLACK, BLACK[None], torch.ones(1, 1), (DOLLARS,), ("patient",))
+    return plot_cases(case, ANSWERS, DOLLARS)
+
+
+def dollars_in_contact_sheet() -> Figure:
+    return plot_contact_sheet(BLACK[0].byte(), BLACK.bool(), [DOLLARS], DOLLARS)
+
+
+@pytest.mark.parametrize(
+    "plot",
+    [
+        dollars_in_answers,
+        dollars_in_probabilities,
+        dollars_in_comparison,
+        dollars_in_sample_curve,
+        dollars_in_spread,
+        dollars_in_reliability,
+        dollars_in_cases,
+        dollars_in_contact_sheet,
+    ],
+)
+def test_dollars_in_a_title_or_a_name_are_not_mathematics(plot, words, pixels):
+    figure = plot()
+    assert sum(DOLLARS in word for word in words(figure)) >= 2  # the title and a name
+    assert pixels(figure).std() > 1

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
-import matplotlib as mpl
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
@@ -14,7 +12,17 @@ from torch import Tensor
 
 from mue.errors import MueError
 from mue.evaluation.compare import HIGHER, ComparedModel, Point, best, metrics_of
-from mue.plots.style import BLUE, GREY, GRID, INK, MODEL_COLOURS, RED, plain_log_labels
+from mue.plots.style import (
+    BLUE,
+    GREY,
+    INK,
+    RED,
+    legend_below,
+    model_colours,
+    new_figure,
+    plain_log_labels,
+    style_axes,
+)
 
 
 def plot_comparison(models: Sequence[ComparedModel], title: str) -> Figure:
@@ -22,57 +30,51 @@ def plot_comparison(models: Sequence[ComparedModel], title: str) -> Figure:
 
     The paper's Fig. `LIDC_GED_compare`, for every metric of the data.
     """
-    metrics, ahead = metrics_of(models), best(models)
+    metrics, best_of = metrics_of(models), best(models)
     names = [model.name for model in models]
-    with mpl.rc_context({"font.size": 8, "axes.edgecolor": GREY}):
-        columns = min(4, len(metrics))
-        rows = -(-len(metrics) // columns)
-        width = 1.9 * max(2, columns) + 0.075 * max(map(len, names)) + 0.4
-        height = rows * (0.26 * len(models) + 0.9) + 0.3
-        figure = Figure(figsize=(width, height), layout="constrained")
+    columns = min(4, len(metrics))
+    rows = -(-len(metrics) // columns)
+    width = 1.9 * max(2, columns) + 0.075 * max(map(len, names)) + 0.4
+    height = rows * (0.26 * len(models) + 0.9) + 0.3
+    with new_figure(title, (width, height), font_size=8) as figure:
         grid = np.asarray(figure.subplots(rows, columns, sharey=True, squeeze=False)).flatten()
         for ax in grid[len(metrics) :]:
             ax.set_axis_off()
         axes: list[Axes] = list(grid[: len(metrics)])
         for ax, metric in zip(axes, metrics, strict=True):
-            found = {i: r.metrics[metric] for i, r in enumerate(models) if metric in r.metrics}
+            found = {i: m.metrics[metric] for i, m in enumerate(models) if metric in m.metrics}
             for i, value in found.items():
-                colour = RED if i == ahead[metric] else BLUE
+                colour = RED if i == best_of[metric] else BLUE
                 ax.plot([value.low, value.high], [i, i], color=colour, lw=2, alpha=0.5)
                 ax.plot(value.mean, i, "o", color=colour, markersize=4.5)
-            lows = [value.low for value in found.values()]
-            if min(lows) > 0 and max(v.high for v in found.values()) > 20 * min(lows):
+            low = min(value.low for value in found.values())
+            if low > 0 and max(value.high for value in found.values()) > 20 * low:
                 ax.set_xscale("log")
                 plain_log_labels(ax.xaxis)
             else:
                 ax.locator_params(axis="x", nbins=4)
             ax.set_title(metric, fontsize=9)
             ax.set_xlabel("more is better" if metric in HIGHER else "less is better", color=GREY)
-            ax.grid(color=GRID, linewidth=0.6)
-            ax.set_axisbelow(True)
             ax.tick_params(axis="y", length=0)
-            ax.spines[["top", "right", "left"]].set_visible(False)
+            style_axes(ax, hidden=["top", "right", "left"])
         axes[0].set_yticks(range(len(names)), names)
         axes[0].set_ylim(len(names) - 0.5, -0.5)
-        figure.suptitle(title, fontsize=10)
     return figure
 
 
 def plot_sample_curve(curves: dict[str, list[Point]], title: str) -> Figure:
-    """How near the truth models come, over the number of answers and over the time for them.
+    """Distance to the true distribution over the number of answers and over the time for them.
 
     A sampler is a line through its numbers of samples. A model that ranks its answers is a point,
     with a dashed line that a sampler would have to get below.
     """
     if not curves:
         raise MueError("`curves` must hold the points of at least one model, got none")
-    with mpl.rc_context({"font.size": 9, "axes.edgecolor": GREY}):
-        figure = Figure(figsize=(8.4, 3.6), layout="constrained")
+    colours = model_colours(curves)
+    with new_figure(title, (8.4, 3.6)) as figure:
         left, right = figure.subplots(1, 2, sharey=True)
-        for (name, points), colour in zip(
-            curves.items(), itertools.cycle(MODEL_COLOURS), strict=False
-        ):
-            tv = [point.mode_tv for point in points]
+        for name, points in curves.items():
+            colour, tv = colours[name], [point.mode_tv for point in points]
             for ax, at in (
                 (left, [point.answers for point in points]),
                 (right, [1000 * point.seconds for point in points]),
@@ -86,15 +88,9 @@ def plot_sample_curve(curves: dict[str, list[Point]], title: str) -> Figure:
             ax.set(xscale="log", yscale="log", xlabel=label)
             plain_log_labels(ax.xaxis)
             plain_log_labels(ax.yaxis)
-            ax.grid(color=GRID, linewidth=0.6)
-            ax.set_axisbelow(True)
-            ax.spines[["top", "right"]].set_visible(False)
+            style_axes(ax)
         left.set_ylabel("mode_tv, mean over inputs")
-        handles, labels = left.get_legend_handles_labels()
-        figure.legend(
-            handles, labels, loc="outside lower center", ncols=5, frameon=False, fontsize=8
-        )
-        figure.suptitle(title, fontsize=10)
+        legend_below(figure, 5)
     return figure
 
 
@@ -103,27 +99,25 @@ def plot_spread(ged: dict[str, Float[Tensor, " b"]], title: str) -> Figure:
 
     The paper's Fig. `LIDC_GED_compare`: a dot is a slice, the triangle their mean. The bar is the
     middle half of the slices, its notch the median, and above it their histogram. A model has the
-    colour of its place in `ged`, so that it has the same one in `plot_reliability`.
+    colour of its position in `ged`, as in `plot_reliability`.
     """
     if not ged:
         raise MueError("`ged` must hold the energy distances of at least one model, got none")
     values = {name: v.detach().cpu().double().numpy() for name, v in ged.items()}
-    names = sorted(values, key=lambda name: values[name].mean())
-    colour_of = dict(zip(values, itertools.cycle(MODEL_COLOURS), strict=False))
+    names, colours = sorted(values, key=lambda name: values[name].mean()), model_colours(values)
     everything = np.concatenate([[0.0, 1e-6], *values.values()])
     edges = np.linspace(everything.min(), everything.max(), 49)
     share = {name: np.histogram(v, edges)[0] / len(v) for name, v in values.items()}
     tallest = max(s.max() for s in share.values())
-    with mpl.rc_context({"font.size": 9, "axes.edgecolor": GREY}):
-        figure = Figure(figsize=(7.2, 0.85 * len(names) + 1.25), layout="constrained")
+    jitter = np.random.default_rng(0)
+    with new_figure(title, (7.2, 0.85 * len(names) + 1.25)) as figure:
         ax = figure.subplots()
-        spread = np.random.default_rng(0)
         for row, name in enumerate(names):
-            v, colour, base = values[name], colour_of[name], row - 0.1
-            hill = base - 0.5 * share[name] / tallest
-            ax.stairs(hill, edges, baseline=base, fill=True, color=colour, alpha=0.25)
-            ax.stairs(hill, edges, baseline=base, color=colour, linewidth=0.7)
-            at = row + spread.uniform(0.08, 0.32, len(v))
+            v, colour, base = values[name], colours[name], row - 0.1
+            heights = base - 0.5 * share[name] / tallest
+            ax.stairs(heights, edges, baseline=base, fill=True, color=colour, alpha=0.25)
+            ax.stairs(heights, edges, baseline=base, color=colour, linewidth=0.7)
+            at = row + jitter.uniform(0.08, 0.32, len(v))
             alpha = float(np.clip(60 / len(v), 0.12, 0.6))
             ax.scatter(v, at, s=5, color=colour, alpha=alpha, linewidths=0)
             low, middle, high = np.quantile(v, [0.25, 0.5, 0.75])
@@ -137,8 +131,5 @@ def plot_spread(ged: dict[str, Float[Tensor, " b"]], title: str) -> Figure:
         ax.margins(x=0.02)
         ax.set_xlabel("energy distance of a slice")
         ax.tick_params(axis="y", length=0)
-        ax.grid(axis="x", color=GRID, linewidth=0.6)
-        ax.set_axisbelow(True)
-        ax.spines[["top", "right", "left"]].set_visible(False)
-        figure.suptitle(title, fontsize=10)
+        style_axes(ax, grid="x", hidden=["top", "right", "left"])
     return figure

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from mue.plots.style import BLUE, GREEN, GREY, GRID, INK, RED, plain_log_labels
+from mue.plots.style import BLUE, GREEN, GREY, INK, RED, new_figure, plain_log_labels, style_axes
 from mue.training.log import LogRecord
+
+_TERMS = {"reconstruction": BLUE, "prior": RED, "commitment": GREY, "energy": GREEN}
 
 
 def plot_history(records: Sequence[LogRecord], title: str) -> Figure:
@@ -19,22 +20,18 @@ def plot_history(records: Sequence[LogRecord], title: str) -> Figure:
     baseline without codes has the losses alone.
     """
     step, coded = [r.step for r in records], any(r.codes for r in records)
-    with mpl.rc_context({"font.size": 9, "axes.edgecolor": GREY}):
-        figure = Figure(figsize=(6.4, 4.6 if coded else 3.2), layout="constrained")
-        panels = figure.subplots(1 + coded, 1, sharex=True, squeeze=False)[:, 0]
-        if coded:
-            panels[0].get_gridspec().set_height_ratios((2, 1))
+    with new_figure(title, (6.4, 4.6 if coded else 3.2)) as figure:
+        ratios = (2, 1) if coded else (1,)
+        panels = np.atleast_1d(figure.subplots(len(ratios), sharex=True, height_ratios=ratios))
         top = panels[0]
-        terms = {"reconstruction": BLUE, "prior": RED, "commitment": GREY, "energy": GREEN}
-        for name, colour in terms.items():
+        for name, colour in _TERMS.items():
             values = np.array([getattr(r, name) for r in records], dtype=float)
             if (values > 0).any():
                 top.plot(step, np.where(values > 0, values, np.nan), color=colour, lw=1, label=name)
         top.set_yscale("log")
         plain_log_labels(top.yaxis)
         top.set_ylabel("loss")
-        above = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2}
-        top.legend(frameon=False, fontsize=8, ncols=len(terms), **above)
+        top.legend(ncols=len(_TERMS), loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2)
         if coded:
             panels[1].plot(step, [r.codes for r in records], color=INK, lw=1)
             panels[1].set_ylabel("codes in use\n(in a batch)")
@@ -42,7 +39,5 @@ def plot_history(records: Sequence[LogRecord], title: str) -> Figure:
             panels[1].yaxis.get_major_locator().set_params(integer=True)
         panels[-1].set_xlabel("step")
         for ax in panels:
-            ax.grid(color=GRID, linewidth=0.6)
-            ax.spines[["top", "right"]].set_visible(False)
-        figure.suptitle(title, fontsize=10)
+            style_axes(ax)
     return figure

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import itertools
-
-import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from mue.errors import MueError
 from mue.metrics.calibration import Reliability
-from mue.plots.style import GREY, GRID, MODEL_COLOURS
+from mue.plots.style import GREY, legend_below, model_colours, new_figure, style_axes
 
 
 def plot_reliability(curves: dict[str, Reliability], title: str) -> Figure:
-    """Share of raters who drew a lesion over its predicted probability, and how often each.
+    """Share of raters who annotated a lesion over its predicted probability, and a histogram.
 
     On the diagonal a probability means what it says. The area of a mark is proportional to the
     number of slices in its bin, which the histogram below gives.
     """
     if not curves:
         raise MueError("`curves` must hold the reliability of at least one model, got none")
-    colours = list(itertools.islice(itertools.cycle(MODEL_COLOURS), len(curves)))
-    with mpl.rc_context({"font.size": 9, "axes.edgecolor": GREY}):
-        figure = Figure(figsize=(4.6, 6.0), layout="constrained")
+    colours = model_colours(curves)
+    with new_figure(title, (4.6, 6.0)) as figure:
         top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(3.4, 1))
         top.plot([0, 1], [0, 1], "--", color=GREY, linewidth=0.9, zorder=1)
-        for colour, curve in zip(colours, curves.values(), strict=True):
-            count = curve.count.cpu().numpy()
+        for name, curve in curves.items():
+            colour, count = colours[name], curve.count.cpu().numpy()
             full = count > 0
             at, share = curve.predicted.cpu().numpy()[full], curve.share.cpu().numpy()[full]
             top.plot(at, share, color=colour, linewidth=1, alpha=0.8, zorder=2)
@@ -38,20 +34,12 @@ def plot_reliability(curves: dict[str, Reliability], title: str) -> Figure:
             if len(curves) == 1:
                 bottom.stairs(count, edges, fill=True, color=colour, alpha=0.3)
             bottom.stairs(count, edges, color=colour, linewidth=1)
-        top.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
-        top.set_ylabel("share of raters who drew one")
+        top.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), ylabel="share of raters who drew one")
         bottom.set(xlabel="predicted probability of a lesion", ylabel="slices")
         for ax in (top, bottom):
-            ax.grid(color=GRID, linewidth=0.6)
-            ax.set_axisbelow(True)
-            ax.spines[["top", "right"]].set_visible(False)
-        handles = [Line2D([], [], color=c, marker="o", markersize=5) for c in colours]
+            style_axes(ax)
+        handles = [Line2D([], [], color=c, marker="o", markersize=5) for c in colours.values()]
         handles.append(Line2D([], [], color=GREY, linestyle="--"))
-        labels = [*curves, "calibrated"]
-        longest = max(len(name) for name in curves)
-        columns = max(1, min(len(curves), 48 // (longest + 8)))  # what fits the width
-        figure.legend(
-            handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=8
-        )
-        figure.suptitle(title, fontsize=10)
+        columns = 48 // (max(map(len, curves)) + 8)  # what fits the width
+        legend_below(figure, max(1, min(len(curves), columns)), handles, [*curves, "calibrated"])
     return figure

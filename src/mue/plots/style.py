@@ -1,11 +1,18 @@
-"""Colours, axes and files of all figures."""
+"""What all figures share: colours, fonts, axes, legends and files."""
 
 from __future__ import annotations
 
 import io
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
+import matplotlib as mpl
 from jaxtyping import Float
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogFormatter
@@ -14,9 +21,69 @@ from torch import Tensor
 
 from mue.atomic import write_atomic
 
+Grid = Literal["both", "x", "y"]
 INK, BLUE, RED, GREY, GREEN = "#1b1b1f", "#2f6fb0", "#c8452d", "#8a8a94", "#3f8f5b"
 GRID = "#e6e6ea"
 MODEL_COLOURS = (BLUE, RED, GREEN, "#8a5aa8", "#c48a1a", INK)
+
+
+@contextmanager
+def new_figure(
+    title: str, size: tuple[float, float] | None = None, *, font_size: int = 9, edge: str = GREY
+) -> Iterator[Figure]:
+    """A figure of `size` inches, to be filled in a `with` block; the title is added at its end.
+
+    `$` in a text is a dollar sign, not the start of a formula: names come from files.
+    """
+    with mpl.rc_context(
+        {
+            "font.size": font_size,
+            "axes.edgecolor": edge,
+            "legend.fontsize": min(8, font_size),
+            "legend.frameon": False,
+            "text.parse_math": False,
+        }
+    ):
+        figure = Figure(figsize=size, layout="constrained")
+        yield figure
+        figure.suptitle(title, fontsize=10, wrap=True)
+
+
+def style_axes(ax: Axes, *, grid: Grid = "both", hidden: Sequence[str] = ("top", "right")) -> None:
+    """A light grid behind the data, and no lines on the sides named by `hidden`."""
+    ax.grid(axis=grid, color=GRID, linewidth=0.6)
+    ax.set_axisbelow(True)
+    ax.spines[list(hidden)].set_visible(False)
+
+
+def legend_below(
+    figure: Figure,
+    columns: int,
+    handles: Sequence[Artist] | None = None,
+    labels: Sequence[str] | None = None,
+) -> None:
+    """A legend below all panels, by default of what has a label in the first of them."""
+    if handles is None or labels is None:
+        handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+
+
+def model_colours(names: Iterable[str]) -> dict[str, str]:
+    """A colour for each model by its position, so that it is the same in every figure."""
+    return dict(zip(names, itertools.cycle(MODEL_COLOURS), strict=False))
+
+
+class _PlainLogFormatter(LogFormatter):
+    """0.6 instead of 6e-01, at the ticks that `LogFormatter` labels."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return f"{x:g}" if super().__call__(x, pos) else ""
+
+
+def plain_log_labels(axis: Axis) -> None:
+    """Write 0.01 and 1000 on a logarithmic axis, and few labels between the powers of ten."""
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(_PlainLogFormatter(minor_thresholds=(1.2, 0.5)))
 
 
 def save_figure(figure: Figure, path: Path, *, dpi: int = 150) -> Path:
@@ -29,25 +96,12 @@ def save_figure(figure: Figure, path: Path, *, dpi: int = 150) -> Path:
 
 def save_image(image: Float[Tensor, "c h w"], path: Path) -> Path:
     """Write an answer as PNG: grey values, colours, or the number of each pixel's class."""
-    picture = image.detach().cpu().float()
-    if picture.shape[0] in (1, 3):
-        array = (picture.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).squeeze(2).numpy()
+    values = image.detach().cpu().float()
+    if values.shape[0] in (1, 3):
+        array = (values.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).squeeze(2).numpy()
     else:
-        array = picture.argmax(dim=0).byte().numpy()
+        array = values.argmax(dim=0).byte().numpy()
     buffer = io.BytesIO()
     Image.fromarray(array).save(buffer, format="PNG")
     write_atomic(path, buffer.getvalue())
     return path
-
-
-class _Plain(LogFormatter):
-    """0.6 where it would say 6e-01, and nothing where it would say nothing."""
-
-    def __call__(self, x: float, pos: int | None = None) -> str:
-        return f"{x:g}" if super().__call__(x, pos) else ""
-
-
-def plain_log_labels(axis: Axis) -> None:
-    """Write 0.01 and 1000 on a logarithmic axis, and little between them."""
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_formatter(_Plain(minor_thresholds=(1.2, 0.5)))
