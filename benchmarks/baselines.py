@@ -42,17 +42,17 @@ from results import ROOT, insert
 
 INPUTS, SEED = 1000, 0
 FIGURES = ROOT / "docs" / "figures"
-LESIONS = """## Lesions
-
-`lidc-exact` learns from all four raters in a step and is calibrated on the val patients. The
-baselines learn from one rater a draw, as the paper's network does, and are not calibrated.
-
-![every metric of every model](figures/compare/lidc.png)"""
+LESIONS = "## Lesions\n\n![every metric of every model](figures/compare/lidc.png)"
+TRAINED_ON = (
+    "`lidc-exact` is trained on all four raters of a slice in each step and is calibrated on the "
+    "val patients; the baselines are trained on one random rater a step, as the paper's network "
+    "is, and are not calibrated."
+)
 BASELINES = ("probunet", "unet", "dropout", "ensemble", "mheads")
 
 
 @dataclass(frozen=True)
-class Contest:
+class Task:
     """Models that answer the same question.
 
     Attributes:
@@ -81,16 +81,16 @@ class Contest:
 class Outcome:
     """What a comparison found."""
 
-    contest: Contest
+    task: Task
     content: dict[str, Any]
-    rivals: list[ComparedModel]
+    models: list[ComparedModel]
 
     def of(self, model: str) -> list[ComparedModel]:
         """Each row of a model."""
-        return [rival for rival in self.rivals if rival.model == model]
+        return [m for m in self.models if m.model == model]
 
 
-def contests(runs: Path, data: Path | None) -> list[Contest]:
+def tasks(runs: Path, data: Path | None) -> list[Task]:
     """The comparisons that can be made, of the models that are at hand."""
 
     def known(*names: str) -> dict[str, str | Path]:
@@ -98,41 +98,41 @@ def contests(runs: Path, data: Path | None) -> list[Contest]:
         return {n: m for n, m in places.items() if isinstance(m, str) or m.is_dir()}
 
     game = known("guess", "guess-exact", *(f"guess-{b}" for b in BASELINES))
-    found = [Contest("guess", game, SAMPLES)]
+    found = [Task("guess", game, SAMPLES)]
     if data is not None:
         lesions = known("lidc-exact", *(f"lidc-{b}" for b in BASELINES))
-        found.append(Contest("lidc", lesions, (16, 100), data))
+        found.append(Task("lidc", lesions, (16, 100), data))
     return found
 
 
-def outcome(contest: Contest, runs: Path) -> Outcome:
+def outcome(task: Task, runs: Path) -> Outcome:
     """The comparison that is kept, or a new one where there is none of just these models."""
-    folder = runs / f"compare-{contest.name}"
+    folder = runs / f"compare-{task.name}"
     path = folder / "comparison.json"
     asked: dict[str, Any] = {
         "seed": SEED,
-        "weights": {n: weights_digest(run.find(m)) for n, m in contest.models.items()},
+        "weights": {n: weights_digest(run.find(m)) for n, m in task.models.items()},
     }
-    if contest.data is None:
+    if task.data is None:
         asked["inputs"] = INPUTS
     else:
-        asked |= {"data": open_prepared(contest.data).digest, "split": "test"}
+        asked |= {"data": open_prepared(task.data).digest, "split": "test"}
     content: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
     drawn = {r["samples"] for r in content.get("models", []) if r["samples"]}
-    if drawn != set(contest.samples) or any(content.get(k) != v for k, v in asked.items()):
-        print(contest.command)
+    if drawn != set(task.samples) or any(content.get(k) != v for k, v in asked.items()):
+        print(task.command)
         content = mue.compare(
-            list(contest.models.values()),
-            data=contest.data,
+            list(task.models.values()),
+            data=task.data,
             inputs=INPUTS,
             seed=SEED,
-            samples=contest.samples,
+            samples=task.samples,
             out=folder,
         ).content
-    return Outcome(contest, content, [rival(values) for values in content["models"]])
+    return Outcome(task, content, [compared_model(values) for values in content["models"]])
 
 
-def rival(values: dict[str, Any]) -> ComparedModel:
+def compared_model(values: dict[str, Any]) -> ComparedModel:
     """What `ComparedModel.summary` was made of."""
     metrics = {name: Interval(**{"std": math.nan, **v}) for name, v in values["metrics"].items()}
     return ComparedModel(**{**values, "metrics": metrics})
@@ -142,21 +142,21 @@ def rival(values: dict[str, Any]) -> ComparedModel:
 
 
 def cell(found: Outcome, i: int, metric: str, digits: int, *, wide: bool = True) -> str:
-    """A metric of a rival with its interval, in bold where it is the best."""
-    value = found.rivals[i].metrics.get(metric)
+    """A metric of a model with its interval, in bold where it is the best."""
+    value = found.models[i].metrics.get(metric)
     if value is None:
         return ""
     mean = f"{value.mean:.{digits}f}"
-    if best(found.rivals)[metric] == i:
+    if best(found.models)[metric] == i:
         mean = f"**{mean}**"
     return f"{mean} ({value.low:.{digits}f} to {value.high:.{digits}f})" if wide else mean
 
 
 def table(found: Outcome, metrics: Sequence[str], digits: int, *, wide: bool = True) -> str:
-    """Every rival in a row; a wide one has intervals, and what a rival consists of."""
+    """Every model in a row; a wide one has intervals, and what a model consists of."""
     more = ["parameters", "answers"] if wide else []
     rows: list[list[str]] = []
-    for i, r in enumerate(found.rivals):
+    for i, r in enumerate(found.models):
         of = [f"{r.parameters:,}", f"{r.answers:,}"] if wide else []
         samples = "" if r.samples is None else f"{r.samples:,}"
         cells = [cell(found, i, m, digits, wide=wide) for m in metrics]
@@ -167,11 +167,11 @@ def table(found: Outcome, metrics: Sequence[str], digits: int, *, wide: bool = T
 def trainings(found: Outcome) -> str:
     """How each model was made."""
     rows: list[list[str]] = []
-    for name, model in found.contest.models.items():
+    for name, model in found.task.models.items():
         config, made = load_config(run.find(model)), origin(run.find(model))
         t, usual = config.train, preset(name).train.steps
         size = f"{t.steps:,} steps of {t.batch}"
-        words = ["mue train", name, *(["--data lidc"] if found.contest.data else [])]
+        words = ["mue train", name, *(["--data lidc"] if found.task.data else [])]
         if t.steps != usual:
             size += f" (the preset has {usual:,})"
             words.append(f"--train.steps {t.steps}")
@@ -188,7 +188,7 @@ def trainings(found: Outcome) -> str:
 def shortened(found: Outcome) -> str:
     """Which models were trained for another number of steps than their presets have."""
     steps: dict[tuple[int, int], list[str]] = {}
-    for name, model in found.contest.models.items():
+    for name, model in found.task.models.items():
         pair = (load_config(run.find(model)).train.steps, preset(name).train.steps)
         if pair[0] != pair[1]:
             steps.setdefault(pair, []).append(f"`{name}`")
@@ -198,9 +198,9 @@ def shortened(found: Outcome) -> str:
     )
 
 
-def stamp(found: Outcome) -> str:
+def provenance(found: Outcome) -> str:
     """What the numbers depend on beside the models."""
-    made, data = found.content["evaluated_with"], found.contest.data
+    made, data = found.content["evaluated_with"], found.task.data
     if data is None:
         inputs, over = f"{found.content['inputs']:,} test inputs", "inputs"
     else:
@@ -228,7 +228,7 @@ def speed(found: Outcome) -> str:
     return f"Answers a second on {place}, eight inputs at a time."
 
 
-# --- words ----------------------------------------------------------------------------------------
+# --- text -----------------------------------------------------------------------------------------
 
 
 def by_chance(samples: int) -> float:
@@ -243,7 +243,7 @@ def by_chance(samples: int) -> float:
     return sum(off) / len(off)
 
 
-def words_guess(found: Outcome) -> str:
+def summary_guess(found: Outcome) -> str:
     """How far Probabilistic U-Net is from ours, and whether more samples would help."""
     (ours,) = found.of("guess-exact")
     theirs = min(found.of("guess-probunet"), key=lambda r: r.metrics["mode_tv"].mean)
@@ -270,7 +270,7 @@ def words_guess(found: Outcome) -> str:
     )
 
 
-def words_lidc(found: Outcome) -> str:
+def summary_lidc(found: Outcome) -> str:
     """Whether the intervals of ours and of Probabilistic U-Net overlap."""
     (ours,) = found.of("lidc-exact")
     said: list[str] = []
@@ -294,9 +294,9 @@ def words_lidc(found: Outcome) -> str:
 
 def write_guess(found: Outcome) -> None:
     """The section on the guessing game, its figures, and the short one of the README."""
-    words, about = f"{words_guess(found)} {shortened(found)}".strip(), stamp(found)
+    words, about = f"{summary_guess(found)} {shortened(found)}".strip(), provenance(found)
     parts = [
-        f"    {found.contest.command}",
+        f"    {found.task.command}",
         words,
         table(found, ("mode_tv", "mode_mae"), 4),
         about,
@@ -307,7 +307,7 @@ def write_guess(found: Outcome) -> None:
     insert(ROOT / "README.md", f"{short}\n\n{words} {speed(found)}", "compare-guess")
     title = f"the guessing game: {found.content['inputs']:,} test inputs, seed {SEED}"
     target = FIGURES / "compare"
-    save_figure(plot_comparison(found.rivals, title), target / "guess.png")
+    save_figure(plot_comparison(found.models, title), target / "guess.png")
     curves = dict(found.content["curves"])
     title = f"how many samples it takes: {curves.pop('inputs')} test inputs"
     points = {name: [Point(**p) for p in curve] for name, curve in curves.items()}
@@ -317,14 +317,15 @@ def write_guess(found: Outcome) -> None:
 
 def write_lidc(found: Outcome) -> None:
     """The section on lesions, its figure, and the short one of the README."""
-    words, about = f"{words_lidc(found)} {shortened(found)}".strip(), stamp(found)
+    words, about = f"{summary_lidc(found)} {shortened(found)}".strip(), provenance(found)
     rest = ("dice_top", "coverage_4", "coverage_16", "presence brier", "presence ece")
     lines = [
-        [f"`{r.name}`", *(cell(found, i, m, 3) for m in rest)] for i, r in enumerate(found.rivals)
+        [f"`{r.name}`", *(cell(found, i, m, 3) for m in rest)] for i, r in enumerate(found.models)
     ]
     parts = [
         LESIONS,
-        f"    {found.contest.command}",
+        TRAINED_ON,
+        f"    {found.task.command}",
         words,
         table(found, ("ged", "ged_16", "hm_iou_16"), 3),
         markdown(["model", *rest], lines),
@@ -333,10 +334,10 @@ def write_lidc(found: Outcome) -> None:
     ]
     insert(ROOT / "docs" / "results.md", "\n\n".join(parts), "compare-lidc")
     short = table(found, ("ged_16", "hm_iou_16"), 3, wide=False)
-    text = f"Lesions, against four raters:\n\n{short}\n\n{words} {speed(found)}"
+    text = f"Lesions, against four raters:\n\n{short}\n\n{TRAINED_ON} {words} {speed(found)}"
     insert(ROOT / "README.md", text, "compare-lidc")
     title = f"lesions: test patients of LIDC-IDRI, seed {SEED}"
-    save_figure(plot_comparison(found.rivals, title), FIGURES / "compare" / "lidc.png")
+    save_figure(plot_comparison(found.models, title), FIGURES / "compare" / "lidc.png")
 
 
 def main() -> None:
@@ -347,10 +348,10 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=ROOT / "runs", help="models, comparisons")
     options = parser.parse_args()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", os.cpu_count() or 1)))
-    for contest in contests(options.runs, options.data):
-        found = outcome(contest, options.runs)
-        (write_guess if contest.data is None else write_lidc)(found)
-        print(f"{contest.name}: {stamp(found)}")
+    for task in tasks(options.runs, options.data):
+        found = outcome(task, options.runs)
+        (write_guess if task.data is None else write_lidc)(found)
+        print(f"{task.name}: {provenance(found)}")
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ def lesions(b: int, k: int, generator: torch.Generator) -> Tensor:
 
 
 def noise(b: int, k: int, generator: torch.Generator) -> Tensor:
-    """Each pixel on or off by the toss of a coin: b k 1 h w."""
+    """Each pixel is on with probability 1/2: b k 1 h w."""
     return torch.rand(b, k, 1, SIDE, SIDE, generator=generator) < 0.5
 
 

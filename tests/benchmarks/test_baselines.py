@@ -22,7 +22,7 @@ def page(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def found(page: ModuleType, name: str, rows: list[tuple], **content):
     """An outcome of rows (model, samples, {metric: (mean, low, high)})."""
-    rivals = [
+    models = [
         page.ComparedModel(
             model,
             "exact",
@@ -35,7 +35,7 @@ def found(page: ModuleType, name: str, rows: list[tuple], **content):
         )
         for model, samples, metrics in rows
     ]
-    return page.Outcome(page.Contest(name, {}, (16,)), content, rivals)
+    return page.Outcome(page.Task(name, {}, (16,)), content, models)
 
 
 def test_chance_alone_is_what_draws_from_the_truth_show(page):
@@ -76,7 +76,7 @@ def test_a_curve_that_stays_above_never_gets_there(page, last: float, words: str
         ("guess-probunet", 16, {"mode_tv": (0.25, 0.2, 0.3)}),
     ]
     curves = {"inputs": 5, "guess-exact": [points[0] | {"mode_tv": 0.02}], "guess-probunet": points}
-    said = page.words_guess(found(page, "guess", rows, curves=curves))
+    said = page.summary_guess(found(page, "guess", rows, curves=curves))
     assert words in said
     assert "**25 times as far**" in said
 
@@ -84,7 +84,7 @@ def test_a_curve_that_stays_above_never_gets_there(page, last: float, words: str
 def test_intervals_that_touch_overlap(page):
     ours = {"ged_16": (0.2, 0.19, 0.21), "hm_iou_16": (0.6, 0.55, 0.65)}
     theirs = {"ged_16": (0.3, 0.25, 0.35), "hm_iou_16": (0.7, 0.65, 0.75)}
-    said = page.words_lidc(
+    said = page.summary_lidc(
         found(page, "lidc", [("lidc-exact", None, ours), ("lidc-probunet", 16, theirs)])
     )
     ged, iou = said.split(" In hm_iou_16 ")
@@ -95,8 +95,8 @@ def test_intervals_that_touch_overlap(page):
 
 
 def test_a_comparison_of_the_same_weights_is_used_again(page, monkeypatch, tmp_path):
-    contest = page.Contest("guess", {"guess": "guess", "guess-exact": "guess-exact"}, ())
-    weights = {name: page.weights_digest(page.run.find(name)) for name in contest.models}
+    task = page.Task("guess", {"guess": "guess", "guess-exact": "guess-exact"}, ())
+    weights = {name: page.weights_digest(page.run.find(name)) for name in task.models}
     kept = {"seed": 0, "inputs": 1000, "weights": weights, "models": []}
     (tmp_path / "compare-guess").mkdir()
     path = tmp_path / "compare-guess" / "comparison.json"
@@ -108,9 +108,15 @@ def test_a_comparison_of_the_same_weights_is_used_again(page, monkeypatch, tmp_p
         return page.run.Comparison([], kept, [])
 
     monkeypatch.setattr(page.mue, "compare", compare)
-    assert page.outcome(contest, tmp_path).content == kept
+    assert page.outcome(task, tmp_path).content == kept
     assert made == []
     for other in ({"seed": 1}, {"inputs": 10}, {"weights": weights | {"guess": "0"}}):
         path.write_text(json.dumps(kept | other))
-        page.outcome(contest, tmp_path)
+        page.outcome(task, tmp_path)
         assert made.pop() == ["guess", "guess-exact"]
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/results.md"])
+def test_the_pages_say_what_each_model_was_trained_on(page, name: str):
+    text = (BENCHMARKS.parent / name).read_text()
+    assert page.TRAINED_ON in " ".join(text.split())
