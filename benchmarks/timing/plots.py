@@ -5,56 +5,58 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from mue.plots.style import plain_log_labels
-
-_INK, _SOFT, _GRID = "#1b1b1f", "#8a8a94", "#e6e6ea"
-_COLOURS = ("#2f6fb0", "#c8452d", "#3f8f5b", "#8a5aa8")
+from mue.plots.style import (
+    BLUE,
+    GREY,
+    INK,
+    RED,
+    legend_below,
+    model_colours,
+    new_figure,
+    plain_log_labels,
+    style_axes,
+)
 
 
 def plot_answers(rows: Sequence[dict[str, Any]], title: str) -> Figure:
     """Milliseconds over the number of answers: ours, and one decoding after the other.
 
-    The thin grey line grows as the number of answers does.
+    The dotted line is linear in the number of answers.
     """
-    with mpl.rc_context({"font.size": 9, "axes.edgecolor": _SOFT}):
-        names = list(dict.fromkeys(row["preset"] for row in rows))
-        figure = Figure(figsize=(2.9 * len(names) + 0.6, 3.2), layout="constrained")
+    names = list(dict.fromkeys(row["preset"] for row in rows))
+    with new_figure(title, (2.9 * len(names) + 0.6, 3.2)) as figure:
         axes: list[Axes] = list(np.atleast_1d(figure.subplots(1, len(names), sharey=True)))
         for ax, name in zip(axes, names, strict=True):
             some = [row for row in rows if row["preset"] == name]
             k = [row["k"] for row in some]
-            ours = [row["ours"]["ms"] for row in some]
+            ours, naive = ([row[way]["ms"] for row in some] for way in ("ours", "naive"))
             linear = [ours[0] * n / k[0] for n in k]
-            ax.plot(k, linear, color=_SOFT, lw=0.8, ls=":", label="linear")
-            naive = [row["naive"]["ms"] for row in some]
-            ax.plot(k, naive, "o--", color=_COLOURS[1], lw=1, markersize=3, label="one by one")
-            ax.plot(k, ours, "o-", color=_COLOURS[0], lw=1.4, markersize=4, label="ours")
+            ax.plot(k, linear, color=GREY, lw=0.8, ls=":", label="linear")
+            ax.plot(k, naive, "o--", color=RED, lw=1, markersize=3, label="one by one")
+            ax.plot(k, ours, "o-", color=BLUE, lw=1.4, markersize=4, label="ours")
             unet = some[0]["unet"]["ms"]
-            ax.axhline(unet, color=_INK, lw=0.8, ls="--", label="one pass of a plain U-Net")
+            ax.axhline(unet, color=INK, lw=0.8, ls="--", label="one pass of a plain U-Net")
             ax.set_title(name, fontsize=10)
             _logarithmic(ax, k)
             ax.set_xlabel("answers")
-        _finish(figure, axes[0], title)
+        axes[0].set_ylabel("milliseconds")
+        legend_below(figure, 2)
     return figure
 
 
 def plot_sides(rows: Sequence[dict[str, Any]], title: str) -> Figure:
-    """Milliseconds over the pixels of an image; the thin lines grow as the pixels do."""
-    with mpl.rc_context({"font.size": 9, "axes.edgecolor": _SOFT}):
-        figure = Figure(figsize=(4.8, 3.6), layout="constrained")
+    """Milliseconds over the pixels of an image; the dotted lines are linear in the pixels."""
+    with new_figure(title, (4.8, 3.6)) as figure:
         ax = figure.subplots()
-        names = list(dict.fromkeys(row["preset"] for row in rows))
-        for i, name in enumerate(names):
+        for name, colour in model_colours(dict.fromkeys(row["preset"] for row in rows)).items():
             some = [row for row in rows if row["preset"] == name]
             pixels = [row["side"] ** 2 for row in some]
             ours = [row["ours"]["ms"] for row in some]
-            colour = _COLOURS[i % len(_COLOURS)]
             linear = [ours[-1] * n / pixels[-1] for n in pixels]
             ax.plot(pixels, linear, color=colour, lw=0.8, ls=":")
             label = f"{name}, {some[0]['k']} answers"
@@ -62,21 +64,20 @@ def plot_sides(rows: Sequence[dict[str, Any]], title: str) -> Figure:
         sides = sorted({row["side"] for row in rows})
         _logarithmic(ax, [side**2 for side in sides])
         ax.set_xticklabels([f"{side}²" for side in sides])
-        ax.plot([], [], color=_SOFT, lw=0.8, ls=":", label="linear")
-        ax.set_xlabel("pixels")
-        _finish(figure, ax, title)
+        ax.plot([], [], color=GREY, lw=0.8, ls=":", label="linear")
+        ax.set(xlabel="pixels", ylabel="milliseconds")
+        legend_below(figure, 2)
     return figure
 
 
 def plot_curves(
     curves: Mapping[str, Sequence[Mapping[str, Sequence[float]]]], terms: Sequence[str], title: str
 ) -> Figure:
-    """Terms of the objective over the steps: what the seeds of each of two ways span."""
-    with mpl.rc_context({"font.size": 9, "axes.edgecolor": _SOFT}):
-        figure = Figure(figsize=(3.2 * len(terms) + 0.4, 3.2), layout="constrained")
+    """Terms of the objective over the steps: mean and range over the seeds of each of two ways."""
+    with new_figure(title, (3.2 * len(terms) + 0.4, 3.2)) as figure:
         axes: list[Axes] = list(np.atleast_1d(figure.subplots(1, len(terms))))
         for ax, term in zip(axes, terms, strict=True):
-            looks = ((_COLOURS[1], 2.6), (_COLOURS[0], 1.0))  # the first shows below the second
+            looks = ((RED, 2.6), (BLUE, 1.0))  # the first shows below the second
             for (way, runs), (colour, width) in zip(curves.items(), looks, strict=True):
                 steps = runs[0]["step"]
                 values = np.array([run[term] for run in runs])
@@ -86,10 +87,9 @@ def plot_curves(
                 ax.plot(steps, values.mean(axis=0), color=colour, lw=width, label=label)
             ax.set_title(term, fontsize=10)
             ax.set_xlabel("steps")
-            ax.grid(color=_GRID, linewidth=0.6)
-            ax.set_axisbelow(True)
-            ax.spines[["top", "right"]].set_visible(False)
-        _finish(figure, axes[0], title, "mean over the batch")
+            style_axes(ax)
+        axes[0].set_ylabel("mean over the batch")
+        legend_below(figure, 2)
     return figure
 
 
@@ -98,13 +98,4 @@ def _logarithmic(ax: Axes, ticks: Sequence[int]) -> None:
     ax.set_xticks(ticks, [str(n) for n in ticks])
     ax.xaxis.set_minor_formatter(NullFormatter())
     plain_log_labels(ax.yaxis)
-    ax.grid(color=_GRID, linewidth=0.6)
-    ax.set_axisbelow(True)
-    ax.spines[["top", "right"]].set_visible(False)
-
-
-def _finish(figure: Figure, first: Axes, title: str, unit: str = "milliseconds") -> None:
-    first.set_ylabel(unit)
-    handles, labels = first.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=8)
-    figure.suptitle(title, fontsize=10)
+    style_axes(ax)
