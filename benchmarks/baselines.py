@@ -309,7 +309,7 @@ def write_guess(found: Outcome) -> None:
     target = FIGURES / "compare"
     save_figure(plot_comparison(found.models, title), target / "guess.png")
     curves = dict(found.content["curves"])
-    title = f"how many samples it takes: {curves.pop('inputs')} test inputs"
+    title = f"mode_tv by number of answers, {curves.pop('inputs')} test inputs"
     points = {name: [Point(**p) for p in curve] for name, curve in curves.items()}
     save_figure(plot_sample_curve(points, title), target / "samples.png")
     mue.figure("guess-probunet", out=FIGURES / "guess-probunet", device="cpu")

@@ -168,8 +168,10 @@ def main() -> None:
         name: reliability(column(path, "presence").clamp(0, 1), column(path, "drawn"))
         for name, path in slices.items()
     }
-    save_figure(plot_spread(spread, f"GED of {about}"), target / "spread.png")
-    save_figure(plot_reliability(curves, f"is there a lesion? {about}"), target / "reliability.png")
+    save_figure(plot_spread(spread, f"energy distance (GED), {about}"), target / "spread.png")
+    save_figure(
+        plot_reliability(curves, f"presence of a lesion, {about}"), target / "reliability.png"
+    )
     drawn: list[list[LogRecord]] = []  # a calibrated model has the history of its original
     for row, _ in found:
         history, name = read_log(run.find(row.model)), Path(row.model).name

@@ -159,7 +159,7 @@ def test_a_calibration_is_refused_where_it_makes_no_sense(
     patients, lesion, trained, lesion_model, lesions, tmp_path
 ):
     with pytest.raises(
-        ValueError, match="--data must be left out for 'toy', whose inputs are made"
+        ValueError, match="--data must be left out for 'toy', whose inputs are generated"
     ):
         review.calibrate(trained, lesions, tmp_path / "new", device="cpu")
     (tmp_path / "mine").mkdir()

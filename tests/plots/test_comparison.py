@@ -35,10 +35,10 @@ def test_a_comparison_has_a_panel_for_each_metric_and_the_best_in_red(pixels, at
     assert colours[0] == colours[2]
     other = panels["hm_iou_16"].lines[1::2]  # which the last model does not have
     assert [at(d)[1] for d in other] == [[0], [1]]
-    assert other[1].get_color() == colours[1]  # more is better
+    assert other[1].get_color() == colours[1]  # higher is better
     assert (ax.get_xlabel(), panels["hm_iou_16"].get_xlabel()) == (
-        "less is better",
-        "more is better",
+        "lower is better",
+        "higher is better",
     )
     assert pixels(figure).std() > 5
 

@@ -34,7 +34,7 @@ def test_a_sheet_has_every_slice_with_its_name_and_the_outlines_of_its_raters(wo
         np.testing.assert_allclose(np.asarray(ax.images[0].get_array()), images[i] / 255)
         colours = {to_hex(np.asarray(c.get_edgecolor())[0]) for c in outlines(ax)}
         assert len(outlines(ax)) == len(colours) == 2
-        assert ax.get_xlabel() == f"slice-{i}\n2 of 3 drew"
+        assert ax.get_xlabel() == f"slice-{i}\n2 of 3 annotated"
     assert not any(ax.axison for ax in figure.axes[7:])
     assert {"a sheet", "rater 1", "rater 3"} <= set(words(figure))
     assert pixels(figure).std() > 10

@@ -167,13 +167,13 @@ def figure(
     about = f"{len(first.id)} {split} slices"
     drawn = [
         save_figure(
-            plot_spread({n: a.ged for n, a in judged.items()}, f"GED of {about}"),
+            plot_spread({n: a.ged for n, a in judged.items()}, f"energy distance (GED), {about}"),
             target / "spread.png",
         ),
         save_figure(
             plot_reliability(
                 {n: reliability(a.presence, a.drawn) for n, a in judged.items()},
-                f"is there a lesion? {about}",
+                f"presence of a lesion, {about}",
             ),
             target / "reliability.png",
         ),

@@ -311,7 +311,7 @@ def compare(
     drawing = plot_comparison(rivals, title)
     files.append(save_figure(drawing, target / "comparison.png"))
     if curves:
-        about_curve = f"how many samples it takes: {min(inputs, CURVE_INPUTS)} test inputs"
+        about_curve = f"mode_tv by number of answers, {min(inputs, CURVE_INPUTS)} test inputs"
         drawing = plot_sample_curve(curves, about_curve)
         files.append(save_figure(drawing, target / "samples.png"))
     return Comparison(rivals, content, files)

@@ -54,7 +54,7 @@ def plot_comparison(models: Sequence[ComparedModel], title: str) -> Figure:
             else:
                 ax.locator_params(axis="x", nbins=4)
             ax.set_title(metric, fontsize=9)
-            ax.set_xlabel("more is better" if metric in HIGHER else "less is better", color=GREY)
+            ax.set_xlabel("higher is better" if metric in HIGHER else "lower is better", color=GREY)
             ax.tick_params(axis="y", length=0)
             style_axes(ax, hidden=["top", "right", "left"])
         axes[0].set_yticks(range(len(names)), names)
@@ -84,7 +84,7 @@ def plot_sample_curve(curves: dict[str, list[Point]], title: str) -> Figure:
                     ax.plot(at, tv, "D", color=colour, markersize=5, label=name, zorder=3)
                 else:
                     ax.plot(at, tv, "o-", color=colour, markersize=3, linewidth=1, label=name)
-        for ax, label in ((left, "answers to an input"), (right, "milliseconds for an input")):
+        for ax, label in ((left, "answers per input"), (right, "milliseconds per input")):
             ax.set(xscale="log", yscale="log", xlabel=label)
             plain_log_labels(ax.xaxis)
             plain_log_labels(ax.yaxis)

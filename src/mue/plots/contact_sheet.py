@@ -46,8 +46,10 @@ def plot_contact_sheet(
             for j in range(r):
                 if mask[j].any():
                     show_contour(ax, mask[j], colours[j], 0.6 + 1.4 * (r - 1 - j) / r)
-            drew = int(mask.any(axis=(1, 2)).sum())
-            ax.set_xlabel(f"{shorten(names[i])}\n{drew} of {r} drew", labelpad=2, linespacing=1.3)
+            annotated = int(mask.any(axis=(1, 2)).sum())
+            ax.set_xlabel(
+                f"{shorten(names[i])}\n{annotated} of {r} annotated", labelpad=2, linespacing=1.3
+            )
         handles = [Line2D([], [], color=colour, lw=2) for colour in colours]
         legend_below(figure, min(r, 8), handles, [f"rater {j + 1}" for j in range(r)])
     return figure

@@ -34,7 +34,7 @@ def plot_history(records: Sequence[LogRecord], title: str) -> Figure:
         top.legend(ncols=len(_TERMS), loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2)
         if coded:
             panels[1].plot(step, [r.codes for r in records], color=INK, lw=1)
-            panels[1].set_ylabel("codes in use\n(in a batch)")
+            panels[1].set_ylabel("codes in use\n(per batch)")
             panels[1].set_ylim(bottom=0)
             panels[1].yaxis.get_major_locator().set_params(integer=True)
         panels[-1].set_xlabel("step")

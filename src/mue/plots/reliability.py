@@ -34,7 +34,7 @@ def plot_reliability(curves: dict[str, Reliability], title: str) -> Figure:
             if len(curves) == 1:
                 bottom.stairs(count, edges, fill=True, color=colour, alpha=0.3)
             bottom.stairs(count, edges, color=colour, linewidth=1)
-        top.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), ylabel="share of raters who drew one")
+        top.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), ylabel="share of raters who annotated one")
         bottom.set(xlabel="predicted probability of a lesion", ylabel="slices")
         for ax in (top, bottom):
             style_axes(ax)
