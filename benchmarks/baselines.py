@@ -37,8 +37,7 @@ from mue.metrics.interval import Interval
 from mue.plots.comparison import plot_comparison, plot_sample_curve
 from mue.plots.style import save_figure
 from mue.training.checkpoint import load_config, origin, weights_digest
-from performance import markdown
-from results import ROOT, insert
+from pages import ROOT, insert, markdown
 
 INPUTS, SEED = 1000, 0
 FIGURES = ROOT / "docs" / "figures"
@@ -341,7 +340,7 @@ def write_lidc(found: Outcome) -> None:
 
 
 def main() -> None:
-    """Compare, draw, write."""
+    """Compare, plot, write."""
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("data", type=Path, nargs="?", help="prepared slices of LIDC-IDRI")

@@ -2,9 +2,9 @@
 
     python benchmarks/curves.py [--preset guess] [--steps 1000] [--seeds 3] [--out runs/curves]
 
-Trains a preset with some seeds, naively and as `mue train` would, on the same data, and draws the
-terms of the objective. The band of each way is what its seeds span: where the bands lie on each
-other, the difference is that of another seed. Writes curves.json after each training and
+Trains a preset with some seeds, naively and as `mue train` would, on the same data, and plots the
+terms of the objective. The band of each way is the range over its seeds: where the bands overlap,
+the difference is no larger than that of another seed. Writes curves.json after each training and
 curves.png at the end; trainings that curves.json already holds are not done again.
 """
 
@@ -32,14 +32,14 @@ from timing.plots import plot_curves
 from timing.setups import naive, ours
 
 
-def whole(config: Config) -> Config:
-    """Ours as in a long training, which is compiled on a GPU, however short this one is."""
+def compiled(config: Config) -> Config:
+    """Ours as in a long training: compiled on a GPU, however short this one is."""
     fast = ours(config)
     wish = "on" if fast.compute.device == "cuda" else "auto"
     return dataclasses.replace(fast, compute=dataclasses.replace(fast.compute, compile=wish))
 
 
-WAYS = {"naive float32": naive, "ours": whole}
+WAYS = {"naive float32": naive, "ours": compiled}
 TERMS = ("reconstruction", "prior", "commitment")
 CURVES = "curves.json"
 
@@ -63,7 +63,7 @@ def curve(config: Config, device: torch.device, points: int) -> dict[str, list[f
 
 
 def main() -> None:
-    """Train, write and draw."""
+    """Train, write and plot."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

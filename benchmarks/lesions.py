@@ -31,7 +31,7 @@ from mue.plots.reliability import plot_reliability
 from mue.plots.style import save_figure
 from mue.training.checkpoint import LOG, commit, load_config, origin, weights_digest
 from mue.training.log import LogRecord, read_log
-from results import ROOT, insert
+from pages import ROOT, insert, markdown
 
 METRICS = ("ged", "ged_16", "hm_iou_16", "dice_top", "coverage_4", "coverage_16")
 MORE = ("ged", "rest", "ged_16", "ged_32", "ged_50", "ged_100", "hm_iou_16", "dice_top")
@@ -82,10 +82,10 @@ def measure(row: Row, data: Path, runs: Path) -> tuple[dict[str, Any], Path]:
             made = {"trained_with": origin(run.find(row.model))}
             return content | made, folder / "slices.csv"
     print(f"evaluating {row.name}")
-    judged = evaluate_raters(mue.load(row.model), data, split="test")
-    content = run.report(row.model, judged)
+    evaluation = evaluate_raters(mue.load(row.model), data, split="test")
+    content = run.report(row.model, evaluation)
     run.save_report(path, content)
-    judged.save_table(folder / "slices.csv")
+    evaluation.save_table(folder / "slices.csv")
     return content, folder / "slices.csv"
 
 
@@ -96,18 +96,14 @@ def number(value: dict[str, float]) -> str:
 
 def table(found: list[tuple[Row, dict[str, Any]]]) -> str:
     """The results as Markdown."""
-    lines = [
-        f"| model | method | {' | '.join(METRICS)} | presence ECE | codes | passes |",
-        f"|---|---|{'---:|' * (len(METRICS) + 3)}",
-    ]
+    lines: list[list[str]] = []
     for row, content in found:
         cells = [number(content[m]) if m == "ged" else f"{content[m]['mean']:.3f}" for m in METRICS]
-        lines.append(
-            f"| {row.name} | `{content['method']}` | {' | '.join(cells)} "
-            f"| {content['presence']['ece']['mean']:.3f} | {content['codes_in_use']} "
-            f"| {content['passes']} |"
-        )
-    return "\n".join(lines)
+        ece = f"{content['presence']['ece']['mean']:.3f}"
+        more = [ece, str(content["codes_in_use"]), str(content["passes"])]
+        lines.append([row.name, f"`{content['method']}`", *cells, *more])
+    columns = ["model", "method", *METRICS, "presence ECE", "codes", "passes"]
+    return markdown(columns, lines, left=2)
 
 
 def details(row: Row, content: dict[str, Any]) -> str:
@@ -115,20 +111,17 @@ def details(row: Row, content: dict[str, Any]) -> str:
     made, config = content["trained_with"], load_config(run.find(row.model))
     log = run.find(row.model) / LOG
     took = f", {read_log(log.parent)[-1].seconds:.0f} s" if log.is_file() else ""
-    lines = [f"## {row.name}", "", *(f"    {c}" for c in row.commands), ""]
     size = f"{config.train.steps:,} steps of {config.train.batch} slices{took}"
-    lines += [
-        f"Seed {config.train.seed}, {size}; version {made['version']}, commit {made['commit']}.",
-        "",
-        "| metric | mean | 95 % interval over patients | deviation over slices |",
-        "|---|---:|---:|---:|",
-    ]
+    about = f"Seed {config.train.seed}, {size}; version {made['version']}, commit {made['commit']}."
     values = {m: content[m] for m in MORE}
     values |= {f"presence {k}": content["presence"][k] for k in ("brier", "ece")}
+    lines: list[list[str]] = []
     for name, v in values.items():
         spread = f"{v['std']:.4f}" if "std" in v else ""
-        lines.append(f"| {name} | {v['mean']:.4f} | {v['low']:.4f} to {v['high']:.4f} | {spread} |")
-    return "\n".join(lines)
+        lines.append([name, f"{v['mean']:.4f}", f"{v['low']:.4f} to {v['high']:.4f}", spread])
+    columns = ["metric", "mean", "95 % interval over patients", "deviation over slices"]
+    commands = "\n".join(f"    {command}" for command in row.commands)
+    return "\n\n".join([f"## {row.name}", commands, about, markdown(columns, lines)])
 
 
 def column(path: Path, name: str) -> torch.Tensor:
@@ -138,7 +131,7 @@ def column(path: Path, name: str) -> torch.Tensor:
 
 
 def main() -> None:
-    """Measure, draw, write."""
+    """Evaluate, plot, write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path)
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "lidc")
@@ -172,11 +165,11 @@ def main() -> None:
     save_figure(
         plot_reliability(curves, f"presence of a lesion, {about}"), target / "reliability.png"
     )
-    drawn: list[list[LogRecord]] = []  # a calibrated model has the history of its original
+    plotted: list[list[LogRecord]] = []  # a calibrated model has the history of its original
     for row, _ in found:
         history, name = read_log(run.find(row.model)), Path(row.model).name
-        if history and history not in drawn:
-            drawn.append(history)
+        if history and history not in plotted:
+            plotted.append(history)
             save_figure(plot_history(history, name), target / f"history-{name}.png")
     print(summary)
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from curves import CURVES, TERMS
 from mue.plots.style import save_figure
-from results import ROOT, insert
+from pages import ROOT, insert, markdown
 from speed import BENCH, PROFILE, cost_figures
 from timing.plots import plot_curves
 
@@ -38,12 +37,6 @@ def counted(row: dict[str, Any]) -> list[str]:
         f"{row['floor_ms']:.3f}",
         f"{row['share']:.0%}",
     ]
-
-
-def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
-    """A table whose first columns are words and whose others are numbers."""
-    lines = [columns, ["---"] * left + ["---:"] * (len(columns) - left), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def training(rows: list[dict[str, Any]]) -> str:
@@ -152,8 +145,8 @@ def section(folder: Path, target: Path) -> str:
         parts += [training(content["training"]), f"How it computes: {ways}."]
     if "answering" in content:
         parts += [answering(content["answering"]), sides(content["sides"], content["growth"])]
-        for name, drawing in cost_figures(content).items():
-            path = save_figure(drawing, target / f"{content['device']}-{name}.png")
+        for name, figure in cost_figures(content).items():
+            path = save_figure(figure, target / f"{content['device']}-{name}.png")
             parts.append(f"![Cost over {name}](figures/performance/{path.name})")
     if (folder / PROFILE).is_file():
         found = json.loads((folder / PROFILE).read_text())["profile"]
@@ -188,7 +181,7 @@ def learning(folder: Path, target: Path) -> str:
 
 
 def main() -> None:
-    """Read, draw, write."""
+    """Read, plot, write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folders", type=Path, nargs="+", metavar="DIR")
     options = parser.parse_args()

@@ -22,8 +22,7 @@ from mue.cli.main import main as cli
 from mue.commands import run
 from mue.training.checkpoint import commit, load_config
 from mue.training.log import read_log
-
-ROOT = Path(__file__).parents[1]
+from pages import ROOT, insert, markdown
 
 
 @dataclass(frozen=True)
@@ -56,17 +55,14 @@ def measure(row: Row) -> dict[str, Any]:
 
 def table(rows: list[Row], reports: list[dict[str, Any]]) -> str:
     """The results as Markdown."""
-    lines = [
-        "| model | method | mode_tv mean | 95th percentile | mode_mae mean | codes in use |",
-        "|---|---|---:|---:|---:|---:|",
-    ]
+    columns = ["model", "method", "mode_tv mean", "95th percentile", "mode_mae mean"]
+    lines: list[list[str]] = []
     for row, content in zip(rows, reports, strict=True):
         tv, mae = content["mode_tv"], content["mode_mae"]
-        lines.append(
-            f"| {row.name} | `{content['method']}` | {tv['mean']:.4f} | {tv['p95']:.4f} "
-            f"| {mae['mean']:.4f} | {content['codes_in_use']} |"
-        )
-    return "\n".join(lines)
+        numbers = (tv["mean"], tv["p95"], mae["mean"])
+        cells = [row.name, f"`{content['method']}`", *(f"{value:.4f}" for value in numbers)]
+        lines.append([*cells, str(content["codes_in_use"])])
+    return markdown([*columns, "codes in use"], lines, left=2)
 
 
 def details(row: Row, content: dict[str, Any]) -> str:
@@ -74,34 +70,17 @@ def details(row: Row, content: dict[str, Any]) -> str:
     made = content["trained_with"]
     seed = load_config(run.find(row.model)).train.seed
     took = f", {row.seconds:.0f} s of training on this machine" if row.seconds else ""
-    lines = [
-        f"## {row.name}",
-        "",
-        f"    {row.command}",
-        "",
-        f"Seed {seed}, version {made['version']}, commit {made['commit']}{took}.",
-        "",
-        "| category | mode | true | predicted | deviation over inputs |",
-        "|---|---:|---:|---:|---:|",
-    ]
-    lines += [
-        f"| {r['group']} | {r['mode']} | {r['true']:.3f} | {r['predicted']:.3f} "
-        f"| {r['deviation']:.3f} |"
+    about = f"Seed {seed}, version {made['version']}, commit {made['commit']}{took}."
+    columns = ["category", "mode", "true", "predicted", "deviation over inputs"]
+    lines = (
+        [r["group"], str(r["mode"]), *(f"{r[c]:.3f}" for c in ("true", "predicted", "deviation"))]
         for r in content["table"]
-    ]
-    return "\n".join(lines)
-
-
-def insert(path: Path, text: str, mark: str = "results") -> None:
-    """Replace what stands between the two marks of a file."""
-    begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
-    before, rest = path.read_text().split(begin)
-    _, after = rest.split(end)
-    path.write_text(f"{before}{begin}\n{text}\n{end}{after}")
+    )
+    return "\n\n".join([f"## {row.name}", f"    {row.command}", about, markdown(columns, lines)])
 
 
 def main() -> None:
-    """Measure, draw, write."""
+    """Evaluate, plot, write."""
     torch.set_num_threads(os.cpu_count() or 1)
     rows = [
         Row("`guess` (bundled)", "guess", "mue train guess --out runs/guess"),
@@ -121,8 +100,9 @@ def main() -> None:
         f"{os.cpu_count()}-core {platform.machine()} CPU: 1,000 test inputs, seed 0, 16 answers."
     )
     summary = f"{table(rows, reports)}\n\n{stamp}"
-    insert(ROOT / "README.md", summary)
-    insert(ROOT / "docs" / "results.md", "\n\n".join([summary, *map(details, rows, reports)]))
+    insert(ROOT / "README.md", summary, "results")
+    everything = "\n\n".join([summary, *map(details, rows, reports)])
+    insert(ROOT / "docs" / "results.md", everything, "results")
     for model in run.DEMO:
         mue.figure(model, out=ROOT / "docs" / "figures" / model, device="cpu")
     for name, row in (("guess-quick", rows[2]), ("vector", rows[-1])):

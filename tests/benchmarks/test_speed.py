@@ -1,4 +1,5 @@
 import json
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -6,6 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
+import performance
 import speed
 from speed import Plan, bench, growth
 from timing.profiler import Cost, Profile
@@ -164,3 +166,13 @@ def test_a_device_that_is_not_there_is_one_sentence(say, tmp_path, monkeypatch):
     said = say("--device", "tpu")
     assert said.code == 2
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_page_is_made_from_what_was_measured(measured, tmp_path):
+    folder, _ = measured
+    text = performance.section(folder, tmp_path)
+    for words in ("| training | batch | naive, ms", "`toy-vq`, float32", "`toy`, 16²", "power of"):
+        assert words in text
+    assert "The slowest operators of a step of `toy-vq`:" in text
+    for path in re.findall(r"\(figures/performance/(.*?)\)", text):
+        assert (tmp_path / path).is_file()
