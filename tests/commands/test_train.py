@@ -8,18 +8,25 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from PIL import Image
+from torch import nn
 
 from mue.cli.main import main
 from mue.commands.train import Interrupted, train
 from mue.config.schema import ComputeConfig
+from mue.data.random import uniform
 from mue.data.synthetic.toy import Bars
-from mue.training.checkpoint import RunError, load_config, load_network, load_state_
+from mue.errors import MueError
+from mue.models.build import Backbone, build_learner, build_modal
+from mue.nn.backbone import Features
+from mue.training.checkpoint import RunError, export, load_config, load_network, load_state_
 from mue.training.log import NonFiniteError, read_log
 from mue.training.loop import Training
+from mue.types import Pair
 
 CPU = torch.device("cpu")
 CONFIG, WEIGHTS, STATE, LOG = "config.json", "weights.safetensors", "state.safetensors", "log.jsonl"
@@ -160,13 +167,124 @@ def test_memory_that_runs_out_is_said_with_the_remedy(tiny, tmp_path, monkeypatc
         train(tiny(), tmp_path / "run")
 
 
-def test_another_error_in_a_step_stays_what_it_is(tiny, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "words",
+    [
+        "mat1 and mat2 shapes cannot be multiplied",
+        "CUDA error: an illegal memory access was encountered",
+        "Pin memory thread exited unexpectedly",
+    ],
+)
+def test_another_error_in_a_step_keeps_its_traceback(tiny, tmp_path, monkeypatch, words):
     def steps(*_):
-        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+        raise RuntimeError(words)
 
     monkeypatch.setattr("mue.commands.train.fit", steps)
-    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+    with pytest.raises(RuntimeError, match=words) as caught:
         train(tiny(), tmp_path / "run")
+    assert type(caught.value) is RuntimeError
+    assert caught.traceback[-1].name == "steps"
+
+
+# --- parts of one's own ---------------------------------------------------------------------------
+
+
+class Signs:
+    """x is an image of one number; y is bright with probability 0.7, whatever the number."""
+
+    device, on_device = CPU, True
+
+    def pair(self, index):
+        x = uniform(0, index, 1).view(-1, 1, 1, 1).expand(-1, 1, 4, 4)
+        bright = uniform(0, index, 1, salt=1) < 0.7
+        return Pair(x.contiguous(), bright.float().view(-1, 1, 1, 1, 1).expand(-1, 1, 1, 4, 4))
+
+    def case(self, index):
+        raise NotImplementedError  # training does not ask for it
+
+
+class Dot(nn.Module):
+    """An encoder that sees the mean of an image."""
+
+    axes = 3
+
+    def __init__(self, c_in: int) -> None:
+        super().__init__()
+        self.read = nn.Linear(c_in, 5)
+
+    def forward(self, x):
+        h = self.read(x.mean(dim=(2, 3)))
+        return Features((h,), h, tuple(x.shape[-2:]))
+
+
+class Fill(nn.Module):
+    """A decoder that fills the image with one number."""
+
+    def __init__(self, code_width: int, heads: int) -> None:
+        super().__init__()
+        self.read = nn.Linear(code_width, heads)
+
+    def forward(self, features, codes):
+        return self.read(codes)[..., None, None].expand(-1, -1, -1, *features.size)
+
+
+DOTS = Backbone(Dot, Fill, width=5)
+
+
+def test_a_data_set_and_a_backbone_of_ones_own_are_trained_resumed_and_loaded(tiny, tmp_path):
+    config = tiny("exact", steps=120, batch=64, lr=0.05, average=0.9)
+    own: dict[str, Any] = {"source": Signs(), "backbone": DOTS}
+    folder = train(config, tmp_path / "run", **own)
+    kept = load_config(folder)
+    assert (kept.data.name, kept.model.backbone) == ("own", "own")
+    for untouched in ("train", "objective", "codebook", "compute"):
+        assert getattr(kept, untouched) == getattr(config, untouched)
+    with pytest.raises(ValueError, match=r"model\.backbone must be one of unet, mlp, got 'own'"):
+        load_network(folder, CPU)
+    network = load_network(folder, CPU, build_modal(kept, DOTS))
+    found = network.propose(torch.full((1, 1, 4, 4), 0.5), 6)
+    bright = found.prob @ found.logits[0, :, 0, 0, 0].sigmoid()
+    assert bright.item() == pytest.approx(0.7, abs=0.1)
+    before = files(folder)[WEIGHTS]
+    train(kept, folder, resume=True, **own)  # nothing is left to do
+    assert files(folder)[WEIGHTS] == before
+    half = tmp_path / "half"
+    export(folder, half)
+    assert load_network(half, CPU, build_modal(kept, DOTS)).propose(torch.ones(1, 1, 4, 4), 1)
+
+
+def test_the_own_learner_that_the_configuration_would_build_gives_the_same_weights(
+    trained, tmp_path
+):
+    config = load_config(trained)
+    torch.manual_seed(config.train.seed)
+    folder = train(config, tmp_path / "run", learner=build_learner(config))
+    assert files(folder)[WEIGHTS] == files(trained)[WEIGHTS]
+    assert load_config(folder).model.backbone == "own"
+
+
+class Counting(Dot):
+    def __init__(self, c_in: int) -> None:
+        super().__init__(c_in)
+        self.norm = nn.BatchNorm1d(5)
+
+
+@pytest.mark.parametrize(
+    ("own", "words"),
+    [
+        ({"source": Signs(), "data": "some"}, "`data` must be left out where `source` is given"),
+        (
+            {"source": Signs(), "backbone": Backbone(Counting, Fill, width=5)},
+            r"must keep its state in parameters, got the buffer 'encoder\.norm\.running_mean'",
+        ),
+    ],
+)
+def test_parts_that_cannot_be_used_are_refused_before_anything_is_written(
+    tiny, tmp_path, own, words
+):
+    with pytest.raises(MueError, match=words):
+        train(tiny(), tmp_path / "run", **own)
+    assert not (tmp_path / "run").exists()
 
 
 # --- resuming -------------------------------------------------------------------------------------

@@ -100,14 +100,6 @@ def test_text_that_is_no_json_is_refused(text):
         (lambda: ModelConfig(levels=()), "model.levels must be at least one width"),
         (lambda: ModelConfig(tail=(0,)), "model.tail must be at most 12 widths in 1..4096"),
         (lambda: ModelConfig(c_out=0), "model.c_out must be in 1..4096, got 0"),
-        (
-            lambda: ModelConfig(levels=(8, 8), widths=(8, 8)),
-            r"model.widths must be one entry less than the 2 of model.levels.*got \(8, 8\)",
-        ),
-        (
-            lambda: ModelConfig(levels=(8, 8), widths=(8,), code_level=4),
-            r"model.code_level must be in 1..3, got 4",
-        ),
         (lambda: CodebookConfig(size=0), "codebook.size must be in 1..65536, got 0"),
         (lambda: CodebookConfig(decay=1.0), r"codebook.decay must be in \[0, 1\), got 1.0"),
         (lambda: ObjectiveConfig(commitment=-1.0), "objective.commitment must be at least 0"),
@@ -193,10 +185,6 @@ def test_a_value_that_no_run_could_use_is_refused_by_name(build, words):
         build()
 
 
-def test_a_vector_network_has_no_levels_to_agree_with():
-    assert ModelConfig(backbone="mlp", levels=(8,), widths=(4, 4, 4)).widths == (4, 4, 4)
-
-
 def test_an_unknown_preset_is_answered_with_the_nearest():
     with pytest.raises(
         ValueError, match=r"there is no preset 'gues-quik'; did you mean 'guess-quick'\?"
@@ -262,9 +250,10 @@ def test_lesions_are_learned_exactly_from_all_raters_at_once():
 def test_every_preset_fits_its_data(name, lesions):
     config = preset(name)
     data = lesions if config.data.name == "slices" else None
-    check_shapes(
-        config, build_source(config.data, "train", seed=0, device=torch.device("cpu"), data=data)
-    )
+    with torch.device("meta"):
+        axes = build_network(config).axes
+    source = build_source(config.data, "train", seed=0, device=torch.device("cpu"), data=data)
+    check_shapes(config, source, axes)
 
 
 @pytest.mark.parametrize("name", PRESETS)

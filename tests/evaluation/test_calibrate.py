@@ -22,6 +22,8 @@ SIDE, CODES = 8, 4
 class Corner(nn.Module):
     """An encoder that sees the first pixels of the first row, as numbers in [-1, 1]."""
 
+    axes = 3
+
     def forward(self, x: Tensor) -> Features:
         return Features((x,), 2 * x[:, 0, 0, :3] - 1, tuple(x.shape[-2:]))
 

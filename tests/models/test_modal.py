@@ -12,6 +12,8 @@ from mue.nn.codebook import Codebook
 class Mean(nn.Module):
     """An encoder of one's own: it sees the mean of a picture, and has nothing to learn."""
 
+    axes = 3
+
     def forward(self, x: Tensor) -> Features:
         return Features((x,), x.mean(dim=(2, 3)), tuple(x.shape[-2:]))
 

@@ -216,7 +216,7 @@ def _draw_examples(predictor: Predictor, name: str, target: Path) -> list[Path]:
     case = source.case(torch.arange(64, device=predictor.device))
     groups = sorted(set(case.group))
     first = [case.group.index(g) for g in groups]
-    if predictor.config.model.backbone == "mlp" and predictor.codes:
+    if predictor.network.axes == 1 and predictor.codes:
         h = predictor.propose(case.x[first], predictor.max_answers)
         merged = h.merge(torch.cdist, below=0.5).cpu()
         drawing = plot_points(case.x[first].cpu(), merged, case.ys[first].cpu(), name)

@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any, cast
 
 import torch
+from torch import nn
 
 from mue import collectives
 from mue.atomic import UNFINISHED
@@ -20,6 +21,9 @@ from mue.data.build import build_source, check_data, check_shapes
 from mue.data.prepared.store import open_prepared
 from mue.data.source import Source
 from mue.devices import choose_device
+from mue.errors import MueError
+from mue.models.build import Backbone, build_learner
+from mue.models.learner import Learner
 from mue.plots.history import plot_history
 from mue.plots.style import save_figure
 from mue.training import distributed
@@ -38,6 +42,9 @@ from mue.training.plan import plan
 from mue.training.rendezvous import meet
 from mue.version import __version__
 
+_OWN = "own"
+"""What config.json says in place of the name of a data set or a backbone of one's own."""
+
 
 class Interrupted(KeyboardInterrupt):
     """Training was asked to stop and has saved its state."""
@@ -48,17 +55,31 @@ def train(
     out: str | Path,
     *,
     data: str | Path | None = None,
+    source: Source | None = None,
+    backbone: Backbone | None = None,
+    learner: Learner | None = None,
     resume: bool = False,
     on_record: Callable[[LogRecord], None] | None = None,
     on_message: Callable[[str], None] | None = None,
 ) -> Path:
-    """Train a model into a run folder, and draw how it went.
+    """Train a model into a run folder, and plot its history.
 
-    `data` is a folder of prepared slices, where the configuration learns from slices.
-    With `resume`, a run that was stopped goes on from its last checkpoint; on a CPU it ends with
-    the weights it would have had without the stop, to the bit. `on_record` is called with each
-    record of the log, `on_message` before the first step with a line on how it is computed.
-    Returns the folder.
+    Args:
+        config: Everything the run depends on.
+        out: The run folder, which must be empty or not exist yet.
+        data: A folder of prepared slices, where `config.data` reads one.
+        source: A data set of your own, in place of the one that `config.data` names.
+        backbone: An encoder and a decoder of your own, in place of `config.model.backbone`.
+        learner: A learner of your own, an `nn.Module` with its network, in place of what
+            `config.method` and `config.model` would build.
+        resume: Continue from the last checkpoint of `out`. On a CPU the weights end equal, to the
+            bit, to those of a run without the stop.
+        on_record: Called with each record of the log.
+        on_message: Called before the first step with a line on how it is computed.
+
+    Returns:
+        The run folder. Where a part is your own, its config.json says `own` in place of its name,
+        and `mue.load(folder, network=...)` loads it.
 
     Raises:
         RunError: The folder is not empty, or holds a run of another configuration.
@@ -68,21 +89,18 @@ def train(
         LostError: Another process is gone.
     """
     folder = Path(out)
+    if source is not None:
+        config = dataclasses.replace(config, data=dataclasses.replace(config.data, name=_OWN))
+    if backbone is not None or learner is not None:
+        model = dataclasses.replace(config.model, backbone=_OWN)
+        config = dataclasses.replace(config, model=model)
     meeting = meet()
     try:
         with meeting.together():
-            device = choose_device(config.compute.device, distributed.local_rank())
-            check_data(config.data, data)
+            device, source = _source(config, data, source)
             digest = None if data is None else open_prepared(data).digest
-            source = build_source(
-                config.data,
-                "train",
-                seed=config.train.seed,
-                device=device,
-                data=data,
-                resident=config.compute.resident,
-            )
-            check_shapes(config, source)
+            learner = _learner(config, backbone) if learner is None else _complete(learner)
+            check_shapes(config, source, learner.network.axes)
         facts = {"mue": __version__, "torch": torch.__version__, "device": device.type}
         facts |= {"--data": digest, "--resume": resume, **_flat(dataclasses.asdict(config))}
         meeting.require_alike(facts, "start all with the same command, data and versions")
@@ -94,7 +112,7 @@ def train(
         with meeting.together():
             if meeting.rank == 0:
                 _enter(folder, config, digest, occupied=occupied)
-            training = Training(config, device)
+            training = Training(config, device, learner)
             if resume and (folder / STATE).exists():
                 load_state_(folder, training)
             past = trim_log(folder, training.step)
@@ -103,7 +121,7 @@ def train(
                 on_message(line)
         where = f"{folder} must be on a file system that all processes share"
         meeting.require_alike({"step": training.step}, where)
-        with distributed.company(), _enough_memory(config):
+        with distributed.company(), _explain_out_of_memory(config):
             _loop(training, source, folder, past, on_record)
     finally:
         distributed.stop_()
@@ -112,6 +130,47 @@ def train(
         history = plot_history(read_log(folder), title)
         save_figure(history, folder / "figures" / "history.png")
     return folder
+
+
+def _source(
+    config: Config, data: str | Path | None, source: Source | None
+) -> tuple[torch.device, Source]:
+    """The device to train on and the data set, which must be on it."""
+    if source is None:
+        check_data(config.data, data)
+        device = choose_device(config.compute.device, distributed.local_rank())
+        seed, resident = config.train.seed, config.compute.resident
+        return device, build_source(
+            config.data, "train", seed=seed, device=device, data=data, resident=resident
+        )
+    if data is not None:
+        raise MueError(f"`data` must be left out where `source` is given, got {data}")
+    if config.compute.device not in ("auto", source.device.type):
+        raise MueError(
+            f"`source` must be on compute.device, {config.compute.device}, got one on "
+            f"{source.device}; build it there, or take compute.device auto"
+        )
+    return source.device, source
+
+
+def _learner(config: Config, backbone: Backbone | None) -> Learner:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.train.seed)
+        learner = build_learner(config, backbone)
+    return learner if backbone is None else _complete(learner)
+
+
+def _complete(learner: Learner) -> Learner:
+    """A learner whose network is saved completely: only parameters are averaged and exported."""
+    network = learner.network
+    if not (isinstance(learner, nn.Module) and isinstance(network, nn.Module)):
+        raise MueError(f"a learner and its network must be nn.Modules, got {type(learner)}")
+    if buffers := [name for name, _ in network.named_buffers()]:
+        raise MueError(
+            f"a network must keep its state in parameters, got the buffer {buffers[0]!r}; "
+            "take a normalization without running statistics, such as GroupNorm"
+        )
+    return learner
 
 
 def _check(folder: Path, config: Config, digest: str | None, *, resume: bool) -> bool:
@@ -189,14 +248,21 @@ def _loop(
                 raise Interrupted(f"stopped at step {step.number}, saved in {folder}")
 
 
+_OUT_OF_MEMORY = (
+    "DefaultCPUAllocator: can't allocate memory",
+    "DefaultCPUAllocator: not enough memory",
+)
+"""The CPU allocator has no exception of its own: it raises a RuntimeError with these words."""
+
+
 @contextlib.contextmanager
-def _enough_memory(config: Config) -> Generator[None]:
-    """Say in a sentence that memory ran out, and what to do."""
+def _explain_out_of_memory(config: Config) -> Generator[None]:
+    """Turn running out of memory into one sentence with the remedy."""
     try:
         yield
-    except (MemoryError, RuntimeError) as error:  # on a CPU torch raises a plain RuntimeError
+    except (MemoryError, RuntimeError) as error:
         known = isinstance(error, (MemoryError, torch.OutOfMemoryError))
-        if not known and "memory" not in str(error):
+        if not known and not any(words in str(error) for words in _OUT_OF_MEMORY):
             raise
         parts = 2 * config.compute.accumulate
         raise RunError(

@@ -68,7 +68,9 @@ class DataConfig:
 class ModelConfig:
     """The network θ, and the encoder of φ, which mirrors it."""
 
-    backbone: Literal["unet", "mlp"] = "unet"
+    backbone: str = "unet"
+    """Encoder and decoder: `unet` for images, `mlp` for vectors, or a line that you add to
+    `BACKBONES` in mue/models/build.py."""
     c_in: int = 1
     """Channels of an input."""
     c_out: int = 1
@@ -106,20 +108,6 @@ class ModelConfig:
             _require(1 <= value <= 4096, f"model.{name}", "in 1..4096", value)
         _require(2 <= self.readout <= 8, "model.readout", "in 2..8", self.readout)
         _require(0 <= self.dropout < 1, "model.dropout", "in [0, 1)", self.dropout)
-        if self.backbone == "unet":
-            stages = len(self.levels)
-            _require(
-                len(self.widths) == stages - 1 >= 1,
-                "model.widths",
-                f"one entry less than the {stages} of model.levels, and at least one",
-                self.widths,
-            )
-            _require(
-                1 <= self.code_level <= stages + 1,
-                "model.code_level",
-                f"in 1..{stages + 1}",
-                self.code_level,
-            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -142,15 +142,19 @@ def check_data(config: DataConfig, data: str | Path | None) -> None:
         )
 
 
-def check_shapes(config: Config, source: Source) -> None:
-    """Refuse a network that cannot take the inputs of a data set, or give its answers."""
+def check_shapes(config: Config, source: Source, axes: int) -> None:
+    """Refuse a network that cannot take the inputs of a data set, or give its answers.
+
+    `axes` is that of the network: 3 for images, 1 for vectors.
+    """
     item = source.pair(torch.tensor([0]))
     x, y = tuple(item.x.shape[1:]), tuple(item.y.shape[2:])
     model = config.model
-    if (len(x) == 1) != (model.backbone == "mlp"):
+    if len(x) != axes:
         raise MueError(
-            f"model.backbone must be {'mlp' if len(x) == 1 else 'unet'} for this data, whose "
-            f"inputs have the shape {x}, got {model.backbone!r}"
+            f"model.backbone must take inputs of {len(x)} axes for this data, whose inputs have "
+            f"the shape {x}, got {model.backbone!r}, which takes {axes}; `mlp` takes vectors, "
+            "`unet` images"
         )
     for name, kind, shape, channels in (
         ("c_in", "inputs", x, model.c_in),

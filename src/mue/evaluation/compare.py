@@ -187,7 +187,7 @@ def load_models(
     one = dataclasses.replace(ours.config.data, answers=1)
     source = build_source(one, split, seed=0, device=ours.device, data=data, resident="off")
     for predictor in found.values():
-        check_shapes(predictor.config, source)
+        check_shapes(predictor.config, source, predictor.network.axes)
     return found
 
 

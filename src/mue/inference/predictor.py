@@ -183,7 +183,7 @@ class Predictor:
         if isinstance(image, np.ndarray):
             image = np.array(image)  # torch would warn of memory that must not be written to
         x = torch.as_tensor(image)
-        axes, c = (2 if self.config.model.backbone == "mlp" else 4), self.config.model.c_in
+        axes, c = 1 + self.network.axes, self.config.model.c_in
         if axes == 4 and c == 1 and x.ndim == 2:
             x = x[None]
         if x.ndim == axes - 1:

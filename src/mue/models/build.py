@@ -1,6 +1,10 @@
 """From a configuration to networks: the only place that knows numbers."""
 
-from mue.config.schema import Config
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mue.config.schema import Config, ModelConfig
+from mue.errors import MueError
 from mue.models.heads import Heads, Plain
 from mue.models.learner import ExactLearner, HeadsLearner, LatentLearner, VqLearner
 from mue.models.modal import Modal
@@ -13,87 +17,129 @@ from mue.nn.mlp import MLPDecoder, MLPEncoder
 from mue.nn.unet import Concatenate, ScaleShift, UNetDecoder, UNetEncoder
 
 
-def build_network(config: Config) -> Modal | ProbUNet | Heads:
-    """θ, with fresh weights."""
-    if config.method == "probunet":
-        m = config.model
-        return ProbUNet(
-            encoder=_encoder(config, m.c_in),
-            prior=_gaussian(config, m.c_in),
-            decoder=_decoder(config, config.latent.width),
-        )
-    if config.method == "heads":
-        latent = config.latent
-        return Heads(
-            [_plain(config) for _ in range(latent.members)], dropout=config.model.dropout > 0
-        )
-    return build_modal(config)
+@dataclass(frozen=True, slots=True)
+class Backbone:
+    """How to build an encoder and a decoder that fit one another.
+
+    Every method builds its networks from these two; `vq` and `probunet` need several encoders.
+
+    Attributes:
+        encoder: `encoder(c_in)` for inputs of so many channels.
+        decoder: `decoder(code_width, heads)` for codes or latents of that width (0 for none),
+            with `heads` answers side by side in the channels.
+        width: Length of the encoder's pooled vector.
+    """
+
+    encoder: Callable[[int], Encoder]
+    decoder: Callable[[int, int], Decoder]
+    width: int
 
 
-def build_modal(config: Config) -> Modal:
-    """θ of the paper, with fresh weights."""
-    m, book = config.model, config.codebook
-    return Modal(
-        encoder=_encoder(config, m.c_in),
-        prior=Affine(_pooled(config), book.size),
-        codebook=Codebook(
-            book.size, book.width, learned=config.method == "exact", spread=book.spread
+def unet(m: ModelConfig) -> Backbone:
+    """A residual U-Net, for images."""
+    stages = len(m.levels)
+    if not len(m.widths) == stages - 1 >= 1:
+        raise MueError(
+            f"model.widths must be one entry less than the {stages} of model.levels, and at least "
+            f"one, got {m.widths}"
+        )
+    if not 1 <= m.code_level <= stages + 1:
+        raise MueError(f"model.code_level must be in 1..{stages + 1}, got {m.code_level}")
+    return Backbone(
+        encoder=lambda c_in: UNetEncoder(c_in, m.levels, m.tail, norm=m.norm, dropout=m.dropout),
+        decoder=lambda code_width, heads: UNetDecoder(
+            m.levels,
+            m.widths,
+            m.c_out * heads,
+            code_width=code_width,
+            level=m.code_level,
+            join=Concatenate if m.join == "concatenate" else ScaleShift,
+            norm=m.norm,
+            readout=m.readout,
+            dropout=m.dropout,
         ),
-        decoder=_decoder(config, book.width),
+        width=[*m.levels, *m.tail][-1],
     )
 
 
-def build_learner(config: Config) -> VqLearner | ExactLearner | LatentLearner | HeadsLearner:
+def mlp(m: ModelConfig) -> Backbone:
+    """Linear layers, for vectors."""
+    hidden = [*m.levels, *m.tail]
+    return Backbone(
+        encoder=lambda c_in: MLPEncoder(c_in, hidden),
+        decoder=lambda code_width, heads: MLPDecoder(
+            hidden[-1], m.widths, m.c_out * heads, code_width=code_width
+        ),
+        width=hidden[-1],
+    )
+
+
+BACKBONES: dict[str, Callable[[ModelConfig], Backbone]] = {"unet": unet, "mlp": mlp}
+"""Backbones by `model.backbone`. A new one adds a line here."""
+
+
+def build_backbone(config: ModelConfig) -> Backbone:
+    """The backbone that the configuration names."""
+    if config.backbone not in BACKBONES:
+        raise MueError(
+            f"model.backbone must be one of {', '.join(BACKBONES)}, got {config.backbone!r}; "
+            "a model with parts of its own is trained by mue.train(..., backbone=...) or "
+            "learner=..., and loaded by mue.load(folder, network=...)"
+        )
+    return BACKBONES[config.backbone](config)
+
+
+def build_network(config: Config, backbone: Backbone | None = None) -> Modal | ProbUNet | Heads:
+    """θ, with fresh weights. A given backbone replaces the one that the configuration names."""
+    part, c_in = backbone or build_backbone(config.model), config.model.c_in
+    latent = config.latent
+    if config.method == "probunet":
+        return ProbUNet(
+            encoder=part.encoder(c_in),
+            prior=_gaussian(config, part, c_in),
+            decoder=part.decoder(latent.width, 1),
+        )
+    if config.method == "heads":
+        members = [
+            Plain(part.encoder(c_in), part.decoder(0, latent.heads), latent.heads)
+            for _ in range(latent.members)
+        ]
+        return Heads(members, dropout=config.model.dropout > 0)
+    return build_modal(config, part)
+
+
+def build_modal(config: Config, backbone: Backbone | None = None) -> Modal:
+    """θ of the paper, with fresh weights."""
+    part, book = backbone or build_backbone(config.model), config.codebook
+    return Modal(
+        encoder=part.encoder(config.model.c_in),
+        prior=Affine(part.width, book.size),
+        codebook=Codebook(
+            book.size, book.width, learned=config.method == "exact", spread=book.spread
+        ),
+        decoder=part.decoder(book.width, 1),
+    )
+
+
+def build_learner(
+    config: Config, backbone: Backbone | None = None
+) -> VqLearner | ExactLearner | LatentLearner | HeadsLearner:
     """θ and, where training needs it, φ beside it."""
-    network = build_network(config)
+    part = backbone or build_backbone(config.model)
+    network, both = build_network(config, part), config.model.c_in + config.model.c_out
     if isinstance(network, Heads):
         return HeadsLearner(network)
     if isinstance(network, ProbUNet):
-        return LatentLearner(network, _gaussian(config, config.model.c_in + config.model.c_out))
+        return LatentLearner(network, _gaussian(config, part, both))
     if config.method == "exact":
         return ExactLearner(network)
-    m, book = config.model, config.codebook
     posterior = Posterior(
-        encoder=_encoder(config, m.c_in + m.c_out),
-        project=Affine(_pooled(config), book.width),
-        usage=Usage(book.size, decay=book.decay),
+        encoder=part.encoder(both),
+        project=Affine(part.width, config.codebook.width),
+        usage=Usage(config.codebook.size, decay=config.codebook.decay),
     )
     return VqLearner(network, posterior)
 
 
-def _pooled(config: Config) -> int:
-    return [*config.model.levels, *config.model.tail][-1]
-
-
-def _encoder(config: Config, c_in: int) -> Encoder:
-    m = config.model
-    if m.backbone == "mlp":
-        return MLPEncoder(c_in, [*m.levels, *m.tail])
-    return UNetEncoder(c_in, m.levels, m.tail, norm=m.norm, dropout=m.dropout)
-
-
-def _gaussian(config: Config, c_in: int) -> GaussianNet:
-    return GaussianNet(_encoder(config, c_in), Affine(_pooled(config), 2 * config.latent.width))
-
-
-def _plain(config: Config) -> Plain:
-    heads = config.latent.heads
-    return Plain(_encoder(config, config.model.c_in), _decoder(config, 0, heads), heads)
-
-
-def _decoder(config: Config, width: int, heads: int = 1) -> Decoder:
-    """The decoder for codes or latents of that width; 0 is none."""
-    m = config.model
-    if m.backbone == "mlp":
-        return MLPDecoder(_pooled(config), m.widths, m.c_out * heads, code_width=width)
-    return UNetDecoder(
-        m.levels,
-        m.widths,
-        m.c_out * heads,
-        code_width=width,
-        level=m.code_level,
-        join=Concatenate if m.join == "concatenate" else ScaleShift,
-        norm=m.norm,
-        readout=m.readout,
-        dropout=m.dropout,
-    )
+def _gaussian(config: Config, part: Backbone, c_in: int) -> GaussianNet:
+    return GaussianNet(part.encoder(c_in), Affine(part.width, 2 * config.latent.width))

@@ -36,6 +36,7 @@ class Heads(nn.Module):
 
     def __init__(self, members: Sequence[Plain], *, dropout: bool = False) -> None:
         super().__init__()
+        self.axes = members[0].encoder.axes
         self.members = nn.ModuleList(members)
         self.dropout = dropout
         self.max_answers = None if dropout else sum(m.heads for m in members)

@@ -21,7 +21,10 @@ from mue.types import ExactTrace, HeadsTrace, LatentTrace, Trace, VqTrace
 class Learner(Protocol):
     """A network in training. `forward` reads; `settle_` is the one write that is no gradient."""
 
-    network: Network
+    @property
+    def network(self) -> Network:
+        """θ, all that inference needs."""
+        ...
 
     def __call__(self, x: Float[Tensor, "b *x"], y: Float[Tensor, "b r *y"], /) -> Trace:
         """What the networks make of the inputs and their answers."""

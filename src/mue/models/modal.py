@@ -36,6 +36,7 @@ class Modal(nn.Module):
         self, encoder: Encoder, prior: nn.Linear, codebook: Codebook, decoder: Decoder
     ) -> None:
         super().__init__()
+        self.axes = encoder.axes
         self.encoder = encoder
         self.prior = prior
         self.codebook = codebook

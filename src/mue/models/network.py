@@ -36,8 +36,15 @@ def equally_probable(logits: Float[Tensor, "b k *y"]) -> Proposal:
 class Network(Protocol):
     """θ of any method."""
 
-    max_answers: int | None
-    """How many different answers there are to an input; None where each call draws anew."""
+    @property
+    def axes(self) -> int:
+        """Axes of an input without the batch: 3 for images, 1 for vectors."""
+        ...
+
+    @property
+    def max_answers(self) -> int | None:
+        """How many different answers there are to an input; None where each call samples anew."""
+        ...
 
     def propose(
         self,

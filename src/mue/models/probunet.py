@@ -83,6 +83,7 @@ class ProbUNet(nn.Module):
 
     def __init__(self, encoder: Encoder, prior: GaussianNet, decoder: Decoder) -> None:
         super().__init__()
+        self.axes = encoder.axes
         self.encoder = encoder
         self.prior = prior
         self.decoder = decoder

@@ -26,6 +26,9 @@ class Features:
 class Encoder(Protocol):
     """Looks at an input once."""
 
+    axes: int
+    """Axes of an input without the batch: 3 for images, 1 for vectors."""
+
     def __call__(self, x: Float[Tensor, "b *x"], /) -> Features:
         """The features of each input."""
         ...

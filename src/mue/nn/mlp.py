@@ -20,6 +20,8 @@ def layers(c_in: int, widths: Sequence[int]) -> nn.Sequential:
 class MLPEncoder(nn.Module):
     """Linear layers; the last one's output is both the decoder's feature and the pooled vector."""
 
+    axes = 1
+
     def __init__(self, c_in: int, widths: Sequence[int]) -> None:
         super().__init__()
         self.layers = layers(c_in, widths)

@@ -36,6 +36,8 @@ class UNetEncoder(nn.Module):
     no multiples of the stride of the levels, here 8, is padded at its lower and right edge.
     """
 
+    axes = 3
+
     def __init__(
         self,
         c_in: int,

@@ -17,17 +17,17 @@ import os
 import subprocess
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import safetensors
 import safetensors.torch
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mue.atomic import write_atomic
 from mue.config.schema import Config, from_dict
 from mue.errors import MueError
-from mue.models.build import build_network
+from mue.models.build import BACKBONES, build_network
 from mue.models.heads import Heads
 from mue.models.modal import Modal
 from mue.models.probunet import ProbUNet
@@ -36,6 +36,8 @@ from mue.training.loop import Training
 
 CONFIG, WEIGHTS, STATE = "config.json", "weights.safetensors", "state.safetensors"
 _LARGEST_CONFIG = 1 << 20
+
+Own = TypeVar("Own", bound=nn.Module)
 
 
 class RunError(MueError):
@@ -180,7 +182,10 @@ def export(
 
     Where weights were `changed` after training, `about` says how; it goes beside the configuration.
     """
-    _, tensors = _load_weights(run)
+    if load_config(run).model.backbone in BACKBONES:
+        _, tensors = _load_weights(run)
+    else:  # parts of its own, which only those who have them can build
+        tensors = load_tensors(run / WEIGHTS)
     save_weights(out, tensors | (changed or {}), half=half)
     if (run / LOG).is_file():
         write_atomic(out / LOG, (run / LOG).read_bytes())
@@ -188,19 +193,30 @@ def export(
     write_atomic(out / CONFIG, (json.dumps(content, indent=2) + "\n").encode())
 
 
-def load_network(folder: Path, device: torch.device) -> Modal | ProbUNet | Heads:
-    """Read θ as it is evaluated, in float32."""
-    network, tensors = _load_weights(folder)
+@overload
+def load_network(folder: Path, device: torch.device) -> Modal | ProbUNet | Heads: ...
+@overload
+def load_network(folder: Path, device: torch.device, network: Own) -> Own: ...
+def load_network(folder: Path, device: torch.device, network: nn.Module | None = None) -> nn.Module:
+    """Read θ as it is evaluated, in float32.
+
+    `network` receives the weights of a run that was trained with an encoder, decoder or learner of
+    its own; by default the network is built from the configuration of the run.
+    """
+    network, tensors = _load_weights(folder, network)
     network.load_state_dict({k: v.float() for k, v in tensors.items()}, assign=True)
     network.requires_grad_(False)
     network.to(device=device, memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
     return network.eval()
 
 
-def _load_weights(folder: Path) -> tuple[Modal | ProbUNet | Heads, dict[str, Tensor]]:
-    """θ without memory for its weights, and the weights, which are known to fit it."""
-    with torch.device("meta"):
-        network = build_network(load_config(folder))
+def _load_weights(
+    folder: Path, network: nn.Module | None = None
+) -> tuple[nn.Module, dict[str, Tensor]]:
+    """θ, built without memory for its weights if it is not given, and weights that fit it."""
+    if network is None:
+        with torch.device("meta"):
+            network = build_network(load_config(folder))
     expected = {name: p.shape for name, p in network.named_parameters()}
     return network, load_tensors(folder / WEIGHTS, expected)
 

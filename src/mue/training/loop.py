@@ -8,7 +8,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -22,7 +22,7 @@ from mue.data.random import normal
 from mue.data.source import Source
 from mue.errors import MueError
 from mue.models.build import build_learner
-from mue.models.learner import VqLearner
+from mue.models.learner import ExactLearner, Learner, VqLearner
 from mue.models.posterior import Posterior
 from mue.nn.blocks import ResidualBlock, compute_
 from mue.nn.codebook import Codebook
@@ -71,14 +71,18 @@ class Step:
 class Training:
     """All that changes while training: networks, how they are updated, averages, steps taken."""
 
-    def __init__(self, config: Config, device: torch.device) -> None:
+    def __init__(
+        self, config: Config, device: torch.device, learner: Learner | None = None
+    ) -> None:
         self.config = config
         self.device = device
         self.objective: Objective = objective
         self.plan = plan(config, device)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(config.train.seed)
-            self.learner = build_learner(config)
+        if learner is None:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(config.train.seed)
+                learner = build_learner(config)
+        self.learner = cast("VqLearner | ExactLearner", learner)  # or another nn.Module
         layout = torch.channels_last if config.compute.channels_last else torch.preserve_format
         self.learner.to(device=device, memory_format=layout)  # pyright: ignore[reportCallIssue]
         self.kernels = self.plan.kernels and _kernels_work(config, device)
