@@ -24,7 +24,7 @@ from mue.config.schema import (
 )
 from mue.data.prepared.item import Item
 from mue.data.prepared.splits import Split, split_of
-from mue.data.prepared.store import write
+from mue.data.prepared.store import write_prepared
 
 torch.set_num_threads(1)  # the tensors here are tiny: threads would only wait for one another
 
@@ -166,7 +166,7 @@ def lesions(patients, lesion, tmp_path_factory: pytest.TempPathFactory) -> Path:
     names = patients("train", 4) + patients("val", 3) + patients("test", 3)
     folder = tmp_path_factory.mktemp("lesions") / "prepared"
     items = [lesion(name, nodule, k) for name in names for nodule in (1, 2) for k in (9, 10)]
-    write(items, folder, {"form": "made up"})
+    write_prepared(items, folder, {"form": "made up"})
     return folder
 
 

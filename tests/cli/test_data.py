@@ -186,7 +186,7 @@ def test_a_path_that_leaves_its_archive_is_refused_by_name(mue, tmp_path):
     [
         ("nowhere --out out", "there is no file or folder nowhere to import"),
         ("source --out source", "source must be empty or not exist yet, and it holds files"),
-        ("empty --out out", "empty is not LIDC-IDRI in a form that is known; looked for"),
+        ("empty --out out", "empty is not LIDC-IDRI in a known form; looked for"),
         ("source --out out --size 0", "`size`, the side of a crop, must be at least 1, got 0"),
         ("source --out out --window -1000 400", "`window` needs Hounsfield units"),
         ("source --out out --window 5 5", "`window` must be two Hounsfield units, the lower one"),
@@ -233,7 +233,7 @@ def test_a_folder_that_was_altered_is_refused_by_an_inspection(mue, lesions, tmp
     assert refused(
         mue("data", "inspect", "copy", "--verify"), "images.npy is not what was imported"
     )
-    assert refused(mue("data", "inspect", "nowhere"), "nowhere is no prepared data")
+    assert refused(mue("data", "inspect", "nowhere"), "nowhere is not prepared data")
     (copy / "masks.npy").unlink()
     assert refused(mue("data", "inspect", "copy"), "masks.npy", "import it again")
     assert not (tmp_path / "runs").exists()
@@ -294,8 +294,8 @@ def test_a_run_does_not_go_on_with_other_data(mue, lesions, lesion_model, tmp_pa
     [
         ("lidc-exact", "--data must name a folder of prepared slices for this model; make one by"),
         ("lidc", "--data must name a folder of prepared slices for this model; make one by"),
-        ("lidc-exact --data nowhere", "nowhere is no prepared data"),
-        ("lidc-exact --data source", "source is no prepared data: it must hold meta.json"),
+        ("lidc-exact --data nowhere", "nowhere is not prepared data"),
+        ("lidc-exact --data source", "source is not prepared data: it must hold meta.json"),
         ("toy --data lesions", "--data must be left out for 'toy', whose inputs are generated"),
         ("lidc-exact --data lesions --data.answers 5", "data.answers must be in 1..4 (the raters"),
         ("lidc-exact --data nobody", "nobody has no slice of a patient of the split 'train'"),
@@ -306,7 +306,7 @@ def test_a_training_that_makes_no_sense_is_refused_before_anything_is_written(
     mue, lesions, patients, lesion, tmp_path, arguments, words
 ):
     shutil.copytree(lesions, tmp_path / "lesions")
-    prepared.write([lesion(patients("test", 1)[0], 1, 1)], tmp_path / "nobody", {})
+    prepared.write_prepared([lesion(patients("test", 1)[0], 1, 1)], tmp_path / "nobody", {})
     before = tree(tmp_path)
     assert refused(mue("train", *arguments.split(), "--out", "new", *TINY.split()), words)
     assert tree(tmp_path) == before
@@ -370,7 +370,7 @@ def test_an_evaluation_for_people_is_a_table(mue, lesions, tmp_path):
     ("arguments", "words"),
     [
         ("evaluate copy", "--data must name a folder of prepared slices for this model"),
-        ("evaluate copy --data nowhere", "nowhere is no prepared data"),
+        ("evaluate copy --data nowhere", "nowhere is not prepared data"),
         ("evaluate game --data lesions", "--data must be left out for 'toy'"),
         ("figure copy", "--data must name a folder of prepared slices for this model"),
         ("figure copy game", "must be given one MODEL, or several with --data, got 2"),
@@ -378,7 +378,7 @@ def test_an_evaluation_for_people_is_a_table(mue, lesions, tmp_path):
         ("figure game --data lesions --out new", "this model answers 'toy', and lesions holds"),
         ("calibrate game new --data lesions", "--data must be left out for 'toy'"),
         ("calibrate copy copy --data lesions", "copy must be empty or not exist yet"),
-        ("calibrate copy new --data nowhere", "nowhere is no prepared data"),
+        ("calibrate copy new --data nowhere", "nowhere is not prepared data"),
     ],
 )
 def test_what_makes_no_sense_is_one_sentence_exit_2_and_nothing_written(

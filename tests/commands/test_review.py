@@ -9,7 +9,7 @@ from PIL import Image
 
 from mue.commands import review
 from mue.data.prepared.dataset import Slices
-from mue.data.prepared.store import open_prepared, write
+from mue.data.prepared.store import open_prepared, write_prepared
 from mue.evaluation.raters import evaluate_raters
 from mue.inference.load import load
 from mue.metrics.energy import ged
@@ -31,7 +31,7 @@ def few(patients, lesion, out: Path, counts: dict) -> Path:
     """Prepared slices of so many patients of each split."""
     names = itertools.chain.from_iterable(patients(split, n) for split, n in counts.items())
     items = [lesion(name, nodule, k) for name in names for nodule in (1, 2) for k in (9, 10)]
-    write(items, out, {"form": "made up"})
+    write_prepared(items, out, {"form": "made up"})
     return out
 
 
@@ -63,7 +63,7 @@ def test_spacing_is_a_range_where_it_is_known(lesion, tmp_path):
     items = [lesion("p", 1, k) for k in range(3)]
     for item, spacing in zip(items, (0.7, None, 0.5), strict=True):
         object.__setattr__(item, "spacing", spacing)
-    write(items, tmp_path / "out", {})
+    write_prepared(items, tmp_path / "out", {})
     found = review.inspect(tmp_path / "out", tmp_path / "sheet.png")
     assert (found.spacing, found.form) == ((0.5, 0.7), "unknown")
     assert found.slices == 3

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.item import Item
 from mue.data.prepared.splits import split_of
-from mue.data.prepared.store import open_prepared, write
+from mue.data.prepared.store import open_prepared, write_prepared
 from mue.evaluation import calibrate as calibrating
 from mue.evaluation.calibrate import Calibration, calibrate
 from mue.inference.load import load
@@ -71,7 +71,7 @@ def honest(tmp_path_factory):
             masks = answers(true, x)[0, :, 0].numpy()[who]
             items.append(Item(name, "n", str(k), image, masks, None, ""))
     folder = tmp_path_factory.mktemp("honest") / "out"
-    write(items, folder, {})
+    write_prepared(items, folder, {})
     return folder
 
 

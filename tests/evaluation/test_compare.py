@@ -116,7 +116,7 @@ def test_models_that_cannot_be_compared_are_refused(baselines, lesion_baselines,
         load_models([slices, lesion_baselines["probunet"]], device="cpu")
     with pytest.raises(ValueError, match="--data must be left out for 'toy'"):
         load_models([toy, baselines["unet"]], data=lesions, device="cpu")
-    with pytest.raises(ValueError, match="is no prepared data"):
+    with pytest.raises(ValueError, match="is not prepared data"):
         load_models([slices, lesion_baselines["probunet"]], data=tmp_path, device="cpu")
     for samples in ((0,), (16, 5000), ()):
         with pytest.raises(ValueError, match=r"`samples` must be numbers in 1..4096, got \["):

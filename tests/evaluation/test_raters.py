@@ -226,7 +226,7 @@ def test_a_model_of_a_game_is_refused(trained, lesions):
 
 
 def test_a_folder_that_holds_no_slices_is_refused(predictor, tmp_path):
-    with pytest.raises(ValueError, match=r"is no prepared data: it must hold meta.json; make it"):
+    with pytest.raises(ValueError, match=r"is not prepared data: it must hold meta.json; make it"):
         evaluate_raters(predictor, tmp_path)
 
 

@@ -400,7 +400,7 @@ def import_(
         window: Hounsfield units of black and white, for DICOM (default: each crop's own range)
         skip_bad: import the rest where something cannot be imported, and list what was left out
     """
-    from mue.data.lidc.importing import (
+    from mue.data.lidc.importer import (
         import_lidc,  # pydicom takes its time, and only this needs it
     )
 
@@ -411,13 +411,13 @@ def import_(
             size=size,
             window=window,
             skip_bad=skip_bad,
-            watch=lambda n, total: show(collection, n >> 20, "MiB", total=max(1, total >> 20)),
+            progress=lambda n, total: show(collection, n >> 20, "MiB", total=max(1, total >> 20)),
         )
-    for bad in found.left_out:
+    for bad in found.rejected:
         _err.print(f"left out {bad.what}: {bad.why}", highlight=False, soft_wrap=True)
-    _print_counts(out, found.patients, found.nodules, found.slices, found.drawn)
-    if found.left_out:
-        _out.print(f"{len(found.left_out)} left out, listed above")
+    _print_counts(out, found.patients, found.nodules, found.slices, found.annotated)
+    if found.rejected:
+        _out.print(f"{len(found.rejected)} left out, listed above")
     _say("prepared", out)
 
 
@@ -474,7 +474,7 @@ def _data_help(arguments: tyro.conf.Positional[tuple[str, ...]] = ()) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line. Bad input is one sentence on stderr and exit code 2."""
+    """Run the command line. Rejected input is one sentence on stderr and exit code 2."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         if arguments[:1] == ["train"]:

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from mue.data.lidc import archive
-from mue.data.lidc.archive import File, Meter, expand, walk, weigh
-from mue.data.prepared.item import Bad
+from mue.data.lidc.archive import ByteProgress, File, expand_sources, iterate_files, total_bytes
+from mue.data.prepared.item import Rejected
 
 Make = Callable[..., Path]
 
 
-def all_of(source: Path, need: int = 10**6) -> list[File | Bad]:
-    return list(walk(source, lambda _: need, Meter(0, None)))
+def all_of(source: Path, need: int = 10**6) -> list[File | Rejected]:
+    return list(iterate_files(source, lambda _: need, ByteProgress(0, None)))
 
 
 def names(source: Path) -> list[str]:
@@ -35,13 +35,15 @@ def test_a_folder_and_an_archive_hold_the_same_files(folder: Make, pack: Make, n
 def test_only_the_bytes_that_are_wanted_are_read(pack: Make, folder: Make):
     for source in (pack(FILES), folder(FILES)):
         wanted = {"a/x.png": 2}
-        (file,) = walk(source, lambda name, w=wanted: w.get(name, 0), Meter(0, None))
+        (file,) = iterate_files(
+            source, lambda name, w=wanted: w.get(name, 0), ByteProgress(0, None)
+        )
         assert isinstance(file, File)
         assert (file.name, file.data) == ("a/x.png", b"on")
 
 
 def test_a_file_of_an_archive_is_found_again_by_the_archive_and_its_path(pack: Make):
-    assert [f.where for f in all_of(pack({"./a/x.png": b"1"})) if isinstance(f, File)] == [
+    assert [f.path for f in all_of(pack({"./a/x.png": b"1"})) if isinstance(f, File)] == [
         "source.tar.gz/a/x.png"
     ]
 
@@ -93,15 +95,15 @@ def test_a_truncated_archive_is_named_after_what_came_before_it(pack: Make, name
     source.write_bytes(whole[: len(whole) // 2 if name == "s.tar.gz" else 9000])
     *before, last = all_of(source)
     assert [f.name for f in before if isinstance(f, File)] == ["0.bin", "1.bin"]
-    assert isinstance(last, Bad)
+    assert isinstance(last, Rejected)
     assert last.what == name
-    assert "cut off or damaged" in last.why
+    assert "truncated or damaged" in last.why
 
 
 def test_what_is_no_archive_is_named(tmp_path: Path):
     (tmp_path / "a.tar.gz").write_bytes(b"not a tar archive at all" * 100)
     (bad,) = all_of(tmp_path / "a.tar.gz")
-    assert isinstance(bad, Bad)
+    assert isinstance(bad, Rejected)
     assert bad.what == "a.tar.gz"
 
 
@@ -112,16 +114,16 @@ def test_a_wrong_checksum_at_the_end_is_noticed(pack: Make):
     source.write_bytes(bytes(data))
     *files, last = all_of(source)
     assert len(files) == 3
-    assert isinstance(last, Bad)
+    assert isinstance(last, Rejected)
 
 
 def test_a_file_beyond_the_limit_is_not_read(
     pack: Make, folder: Make, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(archive, "LARGEST", 1024)
+    monkeypatch.setattr(archive, "MAX_FILE_BYTES", 1024)
     monkeypatch.setattr(archive, "_CHUNK", 1024)
     for source in (pack(FILES), folder(FILES)):
-        bad = [f for f in all_of(source) if isinstance(f, Bad)]
+        bad = [f for f in all_of(source) if isinstance(f, Rejected)]
         assert len(bad) == 1
         assert "a/b/y.png" in bad[0].what
         assert bad[0].why == "has 1200 bytes, more than the 1024 that any file may have"
@@ -140,23 +142,23 @@ def test_progress_ends_at_the_bytes_of_the_sources(pack: Make, folder: Make, nee
     files = {f"{i}.bin": os.urandom(5000) for i in range(20)}
     sources = [pack(files), folder(files)]
     seen: list[tuple[int, int]] = []
-    meter = Meter(weigh(sources), lambda done, total: seen.append((done, total)))
+    meter = ByteProgress(total_bytes(sources), lambda done, total: seen.append((done, total)))
     for source in sources:
-        for _ in walk(source, lambda _: need, meter):
+        for _ in iterate_files(source, lambda _: need, meter):
             pass
     assert seen == sorted(seen)
-    assert seen[-1] == (weigh(sources), weigh(sources))
+    assert seen[-1] == (total_bytes(sources), total_bytes(sources))
 
 
 def test_a_folder_of_archives_stands_for_them(pack: Make, tmp_path: Path):
     packed = [pack(FILES, "b.tar.gz"), pack(FILES, "a.tgz")]
     (tmp_path / "README.md").write_text("about")
-    assert expand([tmp_path]) == sorted(packed)
+    assert expand_sources([tmp_path]) == sorted(packed)
 
 
 def test_a_source_that_is_not_there_is_named(tmp_path: Path):
     with pytest.raises(ValueError, match=r"there is no file or folder .*nowhere"):
-        expand([tmp_path / "nowhere"])
+        expand_sources([tmp_path / "nowhere"])
 
 
 def test_a_link_that_leads_round_in_a_circle_is_named(folder: Make):

@@ -5,10 +5,10 @@ from mue.data.lidc.contours import (
     Annotation,
     Contour,
     Reading,
-    centre,
-    draw,
     fill,
-    join,
+    group_nodules,
+    nodule_center,
+    rasterize,
     read_message,
 )
 
@@ -26,8 +26,8 @@ def outline(points: object, z: float = 0.0, inside: bool = True) -> Contour:
     return Contour(z, f"slice {z:g}", inside, np.array(points, dtype=np.int64))
 
 
-def drawn(*contours: Contour, left: int = 0, top: int = 0, size: int = 8) -> list[str]:
-    mask = draw(contours, left, top, size)
+def rows_of(*contours: Contour, left: int = 0, top: int = 0, size: int = 8) -> list[str]:
+    mask = rasterize(contours, left, top, size)
     return ["".join(".#"[int(pixel)] for pixel in row) for row in mask]
 
 
@@ -36,7 +36,7 @@ def lesion(rater: int, x: int, z: tuple[float, ...] = (0.0,), side: int = 4) -> 
 
 
 def test_the_outline_of_a_square_lies_outside():
-    assert drawn(outline(ring(1, 1, 5, 4)), size=6) == [
+    assert rows_of(outline(ring(1, 1, 5, 4)), size=6) == [
         "......",
         "......",
         "..###.",
@@ -52,7 +52,7 @@ def test_corners_alone_outline_the_same_inside():
 
 
 def test_a_hole_takes_its_own_outline_away():
-    assert drawn(outline(ring(2, 2, 5, 5), inside=False), outline(ring(0, 0, 7, 7))) == [
+    assert rows_of(outline(ring(2, 2, 5, 5), inside=False), outline(ring(0, 0, 7, 7))) == [
         "........",
         ".######.",
         ".#....#.",
@@ -75,13 +75,13 @@ def test_a_hole_takes_its_own_outline_away():
     ],
 )
 def test_shapes_one_pixel_wide_enclose_nothing(points: object):
-    assert not draw([outline(points)], 0, 0, 8).any()
+    assert not rasterize([outline(points)], 0, 0, 8).any()
 
 
 def test_a_diamond_keeps_the_pixels_within_its_slanted_edges():
     diamond = [(3, 0), (4, 1), (5, 2), (6, 3), (5, 4), (4, 5), (3, 6), (2, 5), (1, 4), (0, 3)]
     diamond += [(1, 2), (2, 1)]
-    assert drawn(outline(diamond), size=7) == [
+    assert rows_of(outline(diamond), size=7) == [
         ".......",
         "...#...",
         "..###..",
@@ -97,7 +97,7 @@ def test_a_concave_outline_leaves_its_bay_out():
     bay += [(6, y) for y in range(6)] + [(6, 6), (5, 6), (4, 6)]
     bay += [(4, 5), (4, 4), (4, 3), (3, 3), (2, 3), (2, 4), (2, 5), (2, 6), (1, 6)]
     bay += [(0, y) for y in range(6, 0, -1)]
-    assert drawn(outline(bay), size=7) == [
+    assert rows_of(outline(bay), size=7) == [
         ".......",
         ".#####.",
         ".#####.",
@@ -110,11 +110,11 @@ def test_a_concave_outline_leaves_its_bay_out():
 
 def test_the_direction_and_the_start_of_an_outline_do_not_matter():
     points = np.array([(1, 0), (5, 1), (7, 4), (4, 3), (3, 7), (0, 5)])
-    expected = draw([outline(points)], 0, 0, 8)
+    expected = rasterize([outline(points)], 0, 0, 8)
     for shift in range(6):
         turned = np.roll(points, shift, axis=0)
-        assert (draw([outline(turned)], 0, 0, 8) == expected).all()
-        assert (draw([outline(turned[::-1])], 0, 0, 8) == expected).all()
+        assert (rasterize([outline(turned)], 0, 0, 8) == expected).all()
+        assert (rasterize([outline(turned[::-1])], 0, 0, 8) == expected).all()
 
 
 def test_filling_agrees_with_asking_for_every_pixel():
@@ -133,7 +133,7 @@ def test_filling_agrees_with_asking_for_every_pixel():
 
 
 def test_two_outlines_in_a_slice_are_both_filled():
-    assert drawn(outline(ring(0, 0, 2, 2)), outline(ring(4, 4, 6, 6)), size=7) == [
+    assert rows_of(outline(ring(0, 0, 2, 2)), outline(ring(4, 4, 6, 6)), size=7) == [
         ".......",
         ".#.....",
         ".......",
@@ -145,44 +145,44 @@ def test_two_outlines_in_a_slice_are_both_filled():
 
 
 def test_a_window_shows_a_part_of_the_lesion():
-    whole = draw([outline(ring(2, 3, 20, 17))], 0, 0, 32)
+    whole = rasterize([outline(ring(2, 3, 20, 17))], 0, 0, 32)
     for left, top in [(0, 0), (5, 5), (16, 12), (22, 3), (2, 3)]:
-        seen = draw([outline(ring(2, 3, 20, 17))], left, top, 8)
+        seen = rasterize([outline(ring(2, 3, 20, 17))], left, top, 8)
         assert (seen == whole[top : top + 8, left : left + 8]).all()
 
 
 def test_no_outline_is_an_empty_mask():
-    assert not draw([], 3, 3, 8).any()
+    assert not rasterize([], 3, 3, 8).any()
 
 
 def test_annotations_that_lie_together_are_one_nodule():
     near = [lesion(0, 10), lesion(1, 12), lesion(2, 60), lesion(3, 11)]
-    groups = join(near, step=1.0, thickness=1.0)
+    groups = group_nodules(near, step=1.0, thickness=1.0)
     assert [[a.rater for a in group] for group in groups] == [[0, 1, 3], [2]]
 
 
 def test_nodules_are_numbered_from_the_lowest_slice_on():
     apart = [lesion(0, 10, (5.0, 6.0)), lesion(0, 40, (-3.0,)), lesion(0, 70, (1.0,))]
-    groups = join(apart, step=1.0, thickness=1.0)
+    groups = group_nodules(apart, step=1.0, thickness=1.0)
     assert [group[0].contours[0].z for group in groups] == [-3.0, 1.0, 5.0]
 
 
 def test_slices_count_as_many_voxels_apart_as_they_are_steps():
     pair = [lesion(0, 10, (0.0,)), lesion(1, 10, (7.5,))]
-    assert len(join(pair, step=2.5, thickness=2.5)) == 2  # 3 voxels are more than 2.5
-    assert len(join(pair, step=2.5, thickness=3.0)) == 1
+    assert len(group_nodules(pair, step=2.5, thickness=2.5)) == 2  # 3 voxels are more than 2.5
+    assert len(group_nodules(pair, step=2.5, thickness=3.0)) == 1
 
 
 def test_the_tolerance_shrinks_until_no_nodule_has_five():
     chain = [lesion(i % 4, 10 + 7 * i) for i in range(3)]  # 3 pixels between neighbours
     chain += [lesion(i % 4, 10 + 7 * 2 + 6 * (i - 2)) for i in range(3, 6)]  # then 2
-    groups = join(chain, step=1.0, thickness=3.0)
+    groups = group_nodules(chain, step=1.0, thickness=3.0)
     assert [len(group) for group in groups] == [1, 1, 4]
 
 
 def test_lesions_that_touch_are_parted_by_rater():
     two = [lesion(rater, x) for rater in range(3) for x in (10, 14)]
-    groups = join(two, step=1.0, thickness=1.0)
+    groups = group_nodules(two, step=1.0, thickness=1.0)
     assert [[a.rater for a in group] for group in groups] == [[0, 1, 2], [0, 1, 2]]
     assert [{int(a.contours[0].points[:, 0].min()) for a in group} for group in groups] == [
         {10},
@@ -191,12 +191,12 @@ def test_lesions_that_touch_are_parted_by_rater():
 
 
 def test_a_series_without_outlines_has_no_nodules():
-    assert join([], step=1.0, thickness=1.0) == []
+    assert group_nodules([], step=1.0, thickness=1.0) == []
 
 
 def test_crops_are_centred_on_the_first_annotation_with_the_most_contours():
     nodule = [lesion(0, 10), lesion(1, 20, (0.0, 1.0)), lesion(2, 30, (0.0, 1.0))]
-    assert centre(nodule) == (22, 12)
+    assert nodule_center(nodule) == (22, 12)
 
 
 ROI = """<roi><imageZposition> -12.50 </imageZposition><imageSOP_UID>1.2.9</imageSOP_UID>
@@ -226,9 +226,9 @@ def test_a_message_gives_outlines_by_rater():
     (annotation,) = reading.annotations
     assert annotation.rater == 1
     one, hole = annotation.contours
-    assert (one.z, one.slice_uid, one.inside) == (-12.5, "1.2.9", True)
+    assert (one.z, one.slice_uid, one.inclusion) == (-12.5, "1.2.9", True)
     assert one.points.tolist() == [[1, 2], [3, 4]]
-    assert not hole.inside
+    assert not hole.inclusion
 
 
 def test_single_points_and_non_nodules_are_no_outlines():
@@ -249,8 +249,8 @@ def nodule(inside: str) -> str:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (message()[:-9], "cut off or damaged as XML"),
-        (b"", "cut off or damaged as XML"),
+        (message()[:-9], "truncated or damaged as XML"),
+        (b"", "truncated or damaged as XML"),
         (message(header=""), "names no SeriesInstanceUid"),
         (b'<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>', "defines XML entities"),
         (message(nodule(roi((1, 2), (3, 4), inside="MAYBE"))), "neither TRUE nor FALSE"),

@@ -1,22 +1,27 @@
 import io
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from pydicom import dcmread
 from pydicom.dataset import FileDataset, FileMetaDataset
+from pydicom.encaps import encapsulate
 from pydicom.uid import (
-    JPEG2000,
     UID,
     CTImageStorage,
+    DeflatedExplicitVRLittleEndian,
     ExplicitVRLittleEndian,
     ImplicitVRLittleEndian,
+    JPEGLSLossless,
+    RLELossless,
 )
 
-from mue.data.lidc.dicom import grey
+from mue.data.lidc.dicom import to_grey
+from mue.data.lidc.importer import read_items
 from mue.data.lidc.options import Options
-from mue.data.lidc.read import read
-from mue.data.prepared.item import Bad, Item
+from mue.data.prepared.item import Item, Rejected
 
 Make = Callable[..., Path]
 Files = dict[str, bytes]
@@ -101,9 +106,9 @@ FAR: Outlines = [(4, 24, 24, 28, 28)]
 
 def imported(
     *sources: Path, size: int | None = 16, window: tuple[float, float] | None = None
-) -> tuple[list[Item], list[Bad]]:
-    found = list(read(sources, "dicom", Options(size, window)))
-    return [f for f in found if isinstance(f, Item)], [f for f in found if isinstance(f, Bad)]
+) -> tuple[list[Item], list[Rejected]]:
+    found = list(read_items(sources, "dicom", Options(size, window)))
+    return [f for f in found if isinstance(f, Item)], [f for f in found if isinstance(f, Rejected)]
 
 
 def sums(item: Item) -> list[int]:
@@ -133,7 +138,7 @@ def test_a_crop_is_centred_on_the_nodule(folder: Make):
     first = next(item for item in items if item.slice == "slice-0")
     # the mean of both squares is (13, 15): columns 9 to 16, rows 11 to 18
     expected = pixels(1)[11:19, 9:17] - 1024.0
-    assert (first.image == grey(expected, None)).all()
+    assert (first.image == to_grey(expected, None)).all()
     assert first.masks[0, 2:7, 2:7].all()
     assert sums(first)[0] == 25
 
@@ -141,7 +146,7 @@ def test_a_crop_is_centred_on_the_nodule(folder: Make):
 def test_a_crop_at_the_border_moves_inward(folder: Make):
     items, _ = imported(folder(scan(xml([[(1, 0, 26, 4, 31)]]))), size=16)
     (item,) = items
-    assert (item.image == grey(pixels(1)[15:31, 0:16] - 1024.0, None)).all()
+    assert (item.image == to_grey(pixels(1)[15:31, 0:16] - 1024.0, None)).all()
     assert sums(item)[0] == 3 * 4
 
 
@@ -173,7 +178,7 @@ def test_a_window_fixes_what_is_black_and_white(folder: Make):
 def test_grey_values_by_hand(
     values: list[list[float]], window: tuple[float, float] | None, expected: list[list[int]]
 ):
-    assert grey(np.array(values), window).tolist() == expected
+    assert to_grey(np.array(values), window).tolist() == expected
 
 
 def test_both_ways_of_writing_little_endian_are_read(folder: Make):
@@ -183,6 +188,83 @@ def test_both_ways_of_writing_little_endian_are_read(folder: Make):
     assert [(i.image == e.image).all() for e, i in zip(explicit, implicit, strict=True)] == [
         True
     ] * 2
+
+
+def compressed(raw: bytes) -> bytes:
+    data = dcmread(io.BytesIO(raw))
+    data.compress(RLELossless, generate_instance_uid=False)
+    out = io.BytesIO()
+    data.save_as(out)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("signed", [0, 1])
+def test_compressed_pixels_are_imported_to_the_same_bits(folder: Make, signed: int):
+    files = scan(xml([ONE]))
+    series = "LIDC-IDRI-0009/study/series"
+    for k in range(6):
+        values = (pixels(k).astype(np.int32) * 60 - 30_000 * signed).astype(
+            "<i2" if signed else "<u2"
+        )
+        files[f"{series}/{k:06}.dcm"] = dcm(
+            k, PixelData=values.tobytes(), PixelRepresentation=signed, RescaleSlope=0.7
+        )
+    packed = {name: compressed(raw) if name.endswith("dcm") else raw for name, raw in files.items()}
+    assert len(packed[f"{series}/000001.dcm"]) < len(files[f"{series}/000001.dcm"])
+    one, _ = imported(folder(files, "native"), window=(-1000.0, 900.5))
+    two, bad = imported(folder(packed, "packed"), window=(-1000.0, 900.5))
+    assert not bad
+    assert len(one) == 2
+    for a, b in zip(one, two, strict=True):
+        assert a.key == b.key
+        assert (a.image == b.image).all()
+        assert (a.masks == b.masks).all()
+
+
+def test_compressed_pixels_that_could_decompress_to_any_size_are_refused(folder: Make):
+    files = scan(xml([FAR]))
+    name = "LIDC-IDRI-0009/study/series/000004.dcm"
+    data = dcmread(io.BytesIO(compressed(files[name])))
+    data.PixelData = encapsulate([bytes(4 * SIDE * SIDE + 2)])
+    out = io.BytesIO()
+    data.save_as(out)
+    items, (bad,) = imported(folder(files | {name: out.getvalue()}))
+    assert not items
+    assert re.search(r"its compressed pixels are \d+ bytes, and 2048 if decompressed", bad.why)
+
+
+def test_a_slice_without_a_modality_lut_is_in_hounsfield_units_already(folder: Make):
+    files = scan(xml([FAR]))
+    name = "LIDC-IDRI-0009/study/series/000004.dcm"
+    data = dcmread(io.BytesIO(files[name]))
+    del data.RescaleSlope, data.RescaleIntercept
+    out = io.BytesIO()
+    data.save_as(out)
+    (item,), _ = imported(folder(files | {name: out.getvalue()}), window=(0.0, 1000.0))
+    # the contour is centered on (26, 26), and the crop is shifted inside
+    assert (item.image == to_grey(pixels(4)[15:31, 15:31] * 1.0, (0.0, 1000.0))).all()
+
+
+def test_a_slope_without_an_intercept_is_refused(folder: Make):
+    files = scan(xml([FAR]))
+    name = "LIDC-IDRI-0009/study/series/000004.dcm"
+    data = dcmread(io.BytesIO(files[name]))
+    del data.RescaleIntercept
+    out = io.BytesIO()
+    data.save_as(out)
+    _, (bad,) = imported(folder(files | {name: out.getvalue()}))
+    assert "it has only one of RescaleSlope and RescaleIntercept" in bad.why
+
+
+def test_a_deflated_file_is_refused_before_it_is_inflated(folder: Make):
+    files = scan(xml([FAR]))
+    name = "LIDC-IDRI-0009/study/series/000004.dcm"
+    files[name] = dcm(4, syntax=DeflatedExplicitVRLittleEndian)[:-9]
+    _, bad = imported(folder(files))
+    assert (bad[0].what, bad[0].why) == (
+        name,
+        "is deflated as a whole, to an unknown size; write it uncompressed",
+    )
 
 
 def test_slices_outside_of_a_piece_keep_their_numbers(folder: Make):
@@ -224,7 +306,10 @@ def test_an_xml_of_another_series_is_refused(folder: Make):
     _, bad = imported(folder(scan(xml([ONE], about="6.6.6"))))
     assert len(bad) == 1
     assert bad[0].what == "LIDC-IDRI-0009/study/series/069.xml"
-    assert "is about the series 6.6.6, but the DICOM beside it is of the series 1.2.3" in bad[0].why
+    assert (
+        "is about the series 6.6.6, but the DICOM in its folder is of the series 1.2.3"
+        in bad[0].why
+    )
 
 
 def test_an_xml_in_a_folder_of_its_own_finds_its_series(folder: Make):
@@ -270,7 +355,7 @@ def test_an_outline_in_a_slice_that_is_another_one_is_named(folder: Make):
     files["LIDC-IDRI-0009/study/series/000002.dcm"] = dcm(2, SOPInstanceUID="1.2.3.99")
     _, bad = imported(folder(files))
     assert [b.why for b in bad] == [
-        "has an outline at z = 15 mm, and the series 1.2.3 lacks that slice, 1.2.3.2"
+        "has a contour at z = 15 mm, and the series 1.2.3 lacks that slice, 1.2.3.2"
     ]
 
 
@@ -284,18 +369,26 @@ def test_a_bad_series_does_not_keep_another_out(folder: Make):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"syntax": JPEG2000}, r"its pixels are compressed (JPEG 2000"),
+        (
+            {"syntax": JPEGLSLossless},
+            "compressed as JPEG-LS Lossless Image Compression, which needs a plugin of pydicom: ",
+        ),
+        ({"syntax": RLELossless}, "cannot be read as a slice: Found unexpected tag"),
         ({"PixelData": bytes(SIDE)}, "it holds 16 of 1024 pixels"),
-        ({"BitsAllocated": 8}, "it has 8 bits a pixel; a CT has 16"),
+        ({"PixelData": bytes(2 * SIDE * SIDE + 2)}, "it holds 1025 of 1024 pixels"),
+        ({"BitsAllocated": 8}, "it has 8 bits a pixel in 1 channels; a CT has 16 in one"),
+        ({"SamplesPerPixel": 3}, "it has 16 bits a pixel in 3 channels; a CT has 16 in one"),
+        ({"NumberOfFrames": 10**6}, "it has 1000000 frames; a slice has one"),
         ({"Rows": 65535}, "it is 65535×32 pixels; at most 4096×4096 are read"),
+        ({"RescaleSlope": "1e308"}, "its Hounsfield units are not finite: 1e308 times a pixel"),
+        ({"RescaleIntercept": None}, "cannot be read as a slice: "),
     ],
 )
 def test_a_slice_that_cannot_be_shown_is_named(folder: Make, change: dict[str, object], words: str):
     files = scan(xml([FAR]))
     if "syntax" in change:
         raw = files["LIDC-IDRI-0009/study/series/000004.dcm"]
-        # the same length, padded with zeros as DICOM pads its identifiers
-        old, new = str(ExplicitVRLittleEndian).encode(), str(JPEG2000).encode()
+        old, new = str(ExplicitVRLittleEndian).encode(), str(change["syntax"]).encode()
         files["LIDC-IDRI-0009/study/series/000004.dcm"] = _identifier(raw, old, new)
     else:
         files["LIDC-IDRI-0009/study/series/000004.dcm"] = dcm(4, **change)  # pyright: ignore[reportArgumentType]
@@ -322,9 +415,9 @@ def test_a_truncated_header_is_named(folder: Make, keep: int):
     files[name] = files[name][:keep]
     _, bad = imported(folder(files))
     assert bad[0].what == name
-    assert "cut off or damaged as DICOM" in bad[0].why
+    assert "truncated or damaged as DICOM" in bad[0].why
 
 
 def test_a_truncated_xml_is_named(folder: Make):
     _, bad = imported(folder(scan(xml([FAR])[:-5])))
-    assert "cut off or damaged as XML" in bad[0].why
+    assert "truncated or damaged as XML" in bad[0].why

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mue.data.lidc.archive import Meter
+from mue.data.lidc.archive import ByteProgress
 from mue.data.lidc.options import Options
 from mue.data.lidc.pickled import read
-from mue.data.prepared.item import Bad, Item
+from mue.data.prepared.item import Item, Rejected
 
 
-def imported(path: Path, size: int | None = None) -> list[Item | Bad]:
-    return list(read([path], Options(size=size), Meter(path.stat().st_size, None)))
+def imported(path: Path, size: int | None = None) -> list[Item | Rejected]:
+    return list(read([path], Options(size=size), ByteProgress(path.stat().st_size, None)))
 
 
 def entry(**other: Any) -> dict[str, Any]:
@@ -84,14 +84,14 @@ def test_integers_are_grey_values_as_they_are(write: Callable[..., Path]):
         (entry(masks=[np.zeros((4, 6))] * 3), "has 3 masks; a slice has 4"),
         (entry(masks=[np.zeros((4, 6))] * 5), "has 5 masks; a slice has 4"),
         (entry(masks=[np.zeros((4, 5))] * 4), "a mask of shape (4, 5) and an image of shape"),
-        (entry(masks="none"), "no list of arrays"),
+        (entry(masks="none"), "not a list of arrays"),
         (entry(image=np.zeros((4, 6, 3))), "must have two axes"),
         (entry(image=np.full((4, 6), np.nan)), "values outside of 0..255"),
         (entry(image=np.full((4, 6), 256)), "values outside of 0..255"),
-        (entry(image=[1, 2]), "'image' that is no array"),
-        (entry(series_uid=3), "`series_uid` that is no text"),
+        (entry(image=[1, 2]), "'image' that is not an array"),
+        (entry(series_uid=3), "`series_uid` that is not text"),
         ({"image": np.zeros((4, 6)), "masks": []}, "has no 'series_uid'"),
-        (entry(series_uid="1\x1b[2J"), "`series_uid` that is no text"),
+        (entry(series_uid="1\x1b[2J"), "`series_uid` that is not text"),
         ([1], "must be a dictionary with"),
     ],
 )
@@ -99,7 +99,7 @@ def test_a_bad_entry_is_named_and_the_others_are_read(
     write: Callable[..., Path], value: object, words: str
 ):
     bad, good = imported(write({"bad": value, "good": entry()}))
-    assert isinstance(bad, Bad)
+    assert isinstance(bad, Rejected)
     assert bad.what == "data_lidc.pickle/bad"
     assert words in bad.why
     assert isinstance(good, Item)
@@ -141,11 +141,11 @@ def test_a_pickle_that_names_a_function_is_refused(
         (b"cnumpy\nndarray\n((I1099511627776\ntS'b'\ntR.", "calls numpy.ndarray itself"),
         (
             b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I1099511627776\ntS'b'\ntR.",
-            "no form that numpy writes",
+            "a form that numpy does not write",
         ),
         (
             b"cnumpy.core.multiarray\n_reconstruct\n(c__builtin__\nset\n(I0\ntS'b'\ntR.",
-            "no form that numpy writes",
+            "a form that numpy does not write",
         ),
         (b"cnumpy\ndtype\n(S'O8'\nI0\nI1\ntR.", "values of kind 'O8'"),
         (b"cnumpy\ndtype\n(S'V99999999999'\nI0\nI1\ntR.", "values of kind"),
@@ -176,15 +176,15 @@ def test_an_array_of_objects_is_refused(write: Callable[..., Path]):
 @pytest.mark.parametrize("data", [b"", b"\x80\x04", b"nonsense", pickle.dumps({"a": entry()})[:-9]])
 def test_a_truncated_pickle_is_named(write: Callable[..., Path], data: bytes):
     (bad,) = imported(write(data))
-    assert isinstance(bad, Bad)
+    assert isinstance(bad, Rejected)
     assert bad.what == "data_lidc.pickle"
-    assert "cut off or damaged" in bad.why
+    assert "truncated or damaged" in bad.why
 
 
 def test_a_pickle_of_something_else_is_named(write: Callable[..., Path]):
     (bad,) = imported(write([entry()]))
-    assert isinstance(bad, Bad)
-    assert bad.why == "must be a dictionary of slices, and is none"
+    assert isinstance(bad, Rejected)
+    assert bad.why == "must be a dictionary of slices, and is not"
 
 
 def test_a_file_larger_than_half_of_the_memory_is_refused_before_it_is_read(
@@ -193,20 +193,20 @@ def test_a_file_larger_than_half_of_the_memory_is_refused_before_it_is_read(
     path = write({"a": entry()})
     size = path.stat().st_size
     with pytest.raises(ValueError, match=f"has {size} bytes, more than half of the {size + 1}"):
-        list(read([path], Options(), Meter(size, None), memory=size + 1))
+        list(read([path], Options(), ByteProgress(size, None), memory=size + 1))
 
 
 def test_a_slice_in_two_pickles_is_kept_once(write: Callable[..., Path]):
     paths = [write({"a": entry()}, name=name) for name in ("one.pickle", "two.pickle")]
-    item, bad = read(paths, Options(), Meter(0, None))
+    item, bad = read(paths, Options(), ByteProgress(0, None))
     assert isinstance(item, Item)
-    assert bad == Bad("two.pickle/a", "is a slice that one.pickle has already brought")
+    assert bad == Rejected("two.pickle/a", "is a slice that one.pickle has already brought")
 
 
 def test_progress_ends_at_the_size_of_the_file(write: Callable[..., Path]):
     path = write({str(i): entry() for i in range(9)})
     seen: list[tuple[int, int]] = []
     size = path.stat().st_size
-    list(read([path], Options(), Meter(size, lambda *both: seen.append(both))))
+    list(read([path], Options(), ByteProgress(size, lambda *both: seen.append(both))))
     assert seen[-1] == (size, size)
     assert seen == sorted(seen)

@@ -7,7 +7,7 @@ from mue.data.build import build_source
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.item import Item
 from mue.data.prepared.splits import Split, split_of
-from mue.data.prepared.store import open_prepared, write
+from mue.data.prepared.store import open_prepared, write_prepared
 
 CPU = torch.device("cpu")
 AUGMENT = AugmentConfig(rotate=180.0, scale=0.2, shift=0.1, flip=True, intensity=0.2)
@@ -28,7 +28,7 @@ def told(tmp_path_factory):
         for i, name in enumerate(names)
     ]
     folder = tmp_path_factory.mktemp("told") / "out"
-    write(items, folder, {})
+    write_prepared(items, folder, {})
     return open_prepared(folder)
 
 

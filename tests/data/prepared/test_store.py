@@ -8,9 +8,9 @@ from typing import IO, Any
 import numpy as np
 import pytest
 
-from mue.data.prepared.item import Bad, Item
+from mue.data.prepared.item import Item, Rejected
 from mue.data.prepared.splits import SPLITS, split_of
-from mue.data.prepared.store import Prepared, open_prepared, write
+from mue.data.prepared.store import Prepared, open_prepared, write_prepared
 
 FILES = {"meta.json", "index.csv", "images.npy", "masks.npy"}
 
@@ -56,7 +56,7 @@ def some() -> list[Item]:
 def test_slices_come_back_in_the_order_of_their_names_whatever_order_they_came_in(
     some, tmp_path, order
 ):
-    write([some[i] for i in order], tmp_path / "out", {"form": "x"})
+    write_prepared([some[i] for i in order], tmp_path / "out", {"form": "x"})
     found = open_prepared(tmp_path / "out", verify=True)
     expected = [some[i] for i in (0, 1, 2, 4, 3)]  # 03 and 3 are the same number: 03 is less
     assert [r.id for r in found.rows] == ["/".join(i.key) for i in expected]
@@ -71,7 +71,7 @@ def test_slices_come_back_in_the_order_of_their_names_whatever_order_they_came_i
 
 def test_the_same_slices_are_the_same_bytes_whatever_order_they_came_in(some, tmp_path):
     for name, items in {"a": some, "b": some, "c": some[::-1]}.items():
-        write(items, tmp_path / name, {"form": "x"})
+        write_prepared(items, tmp_path / name, {"form": "x"})
     a, b, c = (files(tmp_path / name) for name in "abc")
     assert a.keys() == FILES
     assert a == b == c
@@ -80,9 +80,9 @@ def test_the_same_slices_are_the_same_bytes_whatever_order_they_came_in(some, tm
 
 
 def test_another_pixel_is_another_digest(some, tmp_path):
-    write(some, tmp_path / "a", {})
+    write_prepared(some, tmp_path / "a", {})
     some[0].masks[0, 0, 0] ^= True
-    write(some, tmp_path / "b", {})
+    write_prepared(some, tmp_path / "b", {})
     assert open_prepared(tmp_path / "a").digest != open_prepared(tmp_path / "b").digest
 
 
@@ -90,7 +90,7 @@ def test_another_pixel_is_another_digest(some, tmp_path):
 def test_masks_of_any_number_of_pixels_survive_their_bits(tmp_path, size):
     items = [item(k=str(k), size=size) for k in range(3)]
     items[0].masks[:] = True
-    write(items, tmp_path / "out", {})
+    write_prepared(items, tmp_path / "out", {})
     found = open_prepared(tmp_path / "out")
     assert found.masks.shape == (3, 4, (size[0] * size[1] + 7) // 8)
     assert np.array_equal(masks(found), np.stack([i.masks for i in items]))
@@ -100,7 +100,7 @@ def test_masks_of_any_number_of_pixels_survive_their_bits(tmp_path, size):
     "name", ["a,b", 'a"b', '""', "a\nb", "a\rb", "a\r\nb", " a ", "é 肺", "\\", "0"]
 )
 def test_names_of_any_kind_survive_the_table(tmp_path, name):
-    write([item(name, name, name, source=name), item()], tmp_path / "out", {})
+    write_prepared([item(name, name, name, source=name), item()], tmp_path / "out", {})
     rows = open_prepared(tmp_path / "out", verify=True).rows
     assert (name, name, name, name) in [(r.patient, r.nodule, r.slice, r.source) for r in rows]
     assert len(rows) == 2
@@ -111,14 +111,14 @@ def test_the_summary_counts_what_was_written_by_hand(tmp_path):
     items = [item("a", "1", "0"), item("a", "2", "0"), item("a", "2", "1"), item("b", "1", "0")]
     for it, drawn in zip(items, (0, 1, 4, 4), strict=True):
         it.masks[:] = (np.arange(4) < drawn)[:, None, None]
-    found = write(items, tmp_path / "out", {})
+    found = write_prepared(items, tmp_path / "out", {})
     assert (found.patients, found.nodules, found.slices) == (2, 3, 4)
-    assert found.drawn == (1, 1, 0, 0, 2)
-    assert found.left_out == ()
+    assert found.annotated == (1, 1, 0, 0, 2)
+    assert found.rejected == ()
 
 
 def test_opening_reads_no_pixels(some, tmp_path):
-    write(some, tmp_path / "out", {})
+    write_prepared(some, tmp_path / "out", {})
     found = open_prepared(tmp_path / "out")
     for array in (found.images, found.masks):
         assert isinstance(array, np.memmap)
@@ -128,7 +128,7 @@ def test_opening_reads_no_pixels(some, tmp_path):
 
 def test_an_empty_folder_will_do(tmp_path):
     (tmp_path / "out").mkdir()
-    write([item()], tmp_path / "out", {})
+    write_prepared([item()], tmp_path / "out", {})
     assert files(tmp_path / "out").keys() == FILES
 
 
@@ -138,20 +138,24 @@ def test_an_empty_folder_will_do(tmp_path):
 def test_what_is_bad_is_named_with_the_way_out_and_nothing_is_left(tmp_path):
     words = r"^p/9\.png: is a truncated PNG; mend it, or import the rest with --skip-bad$"
     with pytest.raises(ValueError, match=words):
-        write([item(), Bad("p/9.png", "is a truncated PNG")], tmp_path / "out", {})
+        write_prepared([item(), Rejected("p/9.png", "is a truncated PNG")], tmp_path / "out", {})
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_bad_can_be_left_out_and_is_listed(tmp_path):
-    bad = [Bad("x", "is odd"), Bad("y", "is one mask more", ("p", "n", "1")), Bad("z", "is none")]
+    bad = [
+        Rejected("x", "is odd"),
+        Rejected("y", "is one mask more", ("p", "n", "1")),
+        Rejected("z", "is none"),
+    ]
     items = [bad[0], item(k="0"), item(k="1"), bad[1], item(k="2"), bad[2]]
-    found = write(items, tmp_path / "out", {}, skip_bad=True)
-    assert found.left_out == tuple(bad)
+    found = write_prepared(items, tmp_path / "out", {}, skip_bad=True)
+    assert found.rejected == tuple(bad)
     opened = open_prepared(tmp_path / "out", verify=True)
     assert [r.slice for r in opened.rows] == ["0", "2"]  # 1 was taken back
     assert np.array_equal(opened.images, np.stack([item(k=k).image for k in "02"]))
     assert opened.meta["left_out"] == 3
-    write([item(k="2"), item(k="0")], tmp_path / "rest", {})
+    write_prepared([item(k="2"), item(k="0")], tmp_path / "rest", {})
     whole, rest = files(tmp_path / "out"), files(tmp_path / "rest")
     assert all(whole[name] == rest[name] for name in FILES - {"meta.json"})
 
@@ -160,23 +164,26 @@ def test_slices_of_another_size_are_bad(tmp_path):
     items = [item(k="0"), item(k="1", size=(5, 3)), item(k="2")]
     words = r"p/n/1.png: is 4 masks of 5 x 3, and the slices before it are 4 masks of 3 x 5; mend"
     with pytest.raises(ValueError, match=words):
-        write(items, tmp_path / "out", {})
+        write_prepared(items, tmp_path / "out", {})
     assert list(tmp_path.iterdir()) == []
-    found = write(items, tmp_path / "out", {}, skip_bad=True)
-    assert (found.slices, [b.what for b in found.left_out]) == (2, ["p/n/1.png"])
+    found = write_prepared(items, tmp_path / "out", {}, skip_bad=True)
+    assert (found.slices, [b.what for b in found.rejected]) == (2, ["p/n/1.png"])
 
 
 @pytest.mark.parametrize(
     ("items", "words"),
     [
         ([], "the source must hold at least one whole slice, and has none$"),
-        ([Bad("x", "is odd")], "at least one whole slice, and has none: x: is odd$"),
-        ([item(), Bad("x", "is odd", ("p", "n", "0"))], "whole slice, and has none: x: is odd$"),
+        ([Rejected("x", "is odd")], "at least one whole slice, and has none: x: is odd$"),
+        (
+            [item(), Rejected("x", "is odd", ("p", "n", "0"))],
+            "whole slice, and has none: x: is odd$",
+        ),
     ],
 )
 def test_a_source_of_nothing_is_refused_and_nothing_is_left(tmp_path, items, words):
     with pytest.raises(ValueError, match=words):
-        write(items, tmp_path / "out", {}, skip_bad=True)
+        write_prepared(items, tmp_path / "out", {}, skip_bad=True)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -187,7 +194,7 @@ def test_a_folder_that_is_occupied_is_refused_before_anything_is_read(tmp_path):
 
     (tmp_path / "mine").write_text("precious")
     with pytest.raises(ValueError, match="must be empty or not exist yet, and it holds files"):
-        write(unread(), tmp_path, {})
+        write_prepared(unread(), tmp_path, {})
     assert files(tmp_path) == {"mine": b"precious"}
 
 
@@ -230,7 +237,7 @@ def test_a_full_disk_leaves_nothing_whatever_was_being_written(tmp_path, monkeyp
     monkeypatch.setattr(Path, "open", full)
     monkeypatch.setattr(Path, "write_text", text)
     with pytest.raises(OSError, match="No space left") as caught:
-        write([item(k=str(k)) for k in range(9)], tmp_path / "out", {})
+        write_prepared([item(k=str(k)) for k in range(9)], tmp_path / "out", {})
     assert caught.value.errno == errno.ENOSPC
     assert list(tmp_path.iterdir()) == []
 
@@ -287,7 +294,7 @@ def test_a_split_is_a_range_of_buckets_of_the_hash_of_the_patient(patient, sha25
 def test_splits_share_out_the_slices_and_no_patient(tmp_path):
     names = [f"p-{i}" for i in range(60)]
     items = [item(name, "n", str(k)) for name in names for k in range(1 + len(name) % 3)]
-    write(items, tmp_path / "out", {})
+    write_prepared(items, tmp_path / "out", {})
     found = open_prepared(tmp_path / "out")
     members = {split: found.members(split) for split in SPLITS}
     every = np.concatenate(list(members.values()))
@@ -301,7 +308,7 @@ def test_splits_share_out_the_slices_and_no_patient(tmp_path):
 def test_the_split_of_a_patient_does_not_depend_on_the_others(tmp_path):
     names = [f"p-{i}" for i in range(30)]
     for folder, some in (("all", names), ("few", names[::3])):
-        write([item(name) for name in some], tmp_path / folder, {})
+        write_prepared([item(name) for name in some], tmp_path / folder, {})
     every, few = (open_prepared(tmp_path / folder) for folder in ("all", "few"))
     for split in SPLITS:
         who = {every.rows[i].patient for i in every.members(split)}
@@ -313,7 +320,7 @@ def test_the_split_of_a_patient_does_not_depend_on_the_others(tmp_path):
 
 @pytest.fixture
 def folder(some, tmp_path) -> Path:
-    write(some, tmp_path / "out", {})
+    write_prepared(some, tmp_path / "out", {})
     return tmp_path / "out"
 
 
@@ -329,7 +336,10 @@ def _meta(folder: Path, **change: Any) -> None:
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (lambda f: (f / "meta.json").unlink(), "is no prepared data: it must hold meta.json; make"),
+        (
+            lambda f: (f / "meta.json").unlink(),
+            "is not prepared data: it must hold meta.json; make",
+        ),
         (lambda f: _alter(f / "meta.json", lambda b: b[:-9]), "meta.json must describe prepared"),
         (lambda f: _alter(f / "meta.json", lambda _: b"[]"), "meta.json must describe prepared"),
         (lambda f: _alter(f / "meta.json", lambda _: b"\xff"), "meta.json must describe prepared"),
@@ -400,7 +410,7 @@ def test_a_bit_that_has_changed_is_found_where_all_is_read(folder, name):
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):
-    words = "nowhere is no prepared data: it must hold meta.json; make it by `mue data import`"
+    words = "nowhere is not prepared data: it must hold meta.json; make it by `mue data import`"
     with pytest.raises(ValueError, match=words):
         open_prepared(tmp_path / "nowhere")
 

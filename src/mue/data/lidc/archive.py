@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
-from mue.data.prepared.item import Bad
+from mue.data.prepared.item import Rejected
 from mue.errors import MueError
 
-LARGEST = 64 * 2**20
-"""Bytes of the largest file that is read: no picture, slice or XML of LIDC-IDRI comes near."""
+MAX_FILE_BYTES = 64 * 2**20
+"""Size of the largest file that is read: those of LIDC-IDRI are far smaller."""
 ARCHIVES = (".tar.gz", ".tgz", ".tar")
 PICKLES = (".pickle", ".pkl")
 _CHUNK = 2**20
@@ -27,26 +27,26 @@ class File:
 
     Attributes:
         name: Its path inside the folder or archive, with forward slashes.
-        where: The same with the archive's name before it: how a person finds it.
+        path: The same with the archive's name before it, for messages.
         data: Its bytes, from the beginning.
     """
 
     name: str
-    where: str
+    path: str
     data: bytes
 
 
-class Meter:
-    """Adds up the bytes that were read and reports them."""
+class ByteProgress:
+    """Counts the bytes that were read and reports them to a callback."""
 
-    def __init__(self, total: int, watch: Callable[[int, int], None] | None) -> None:
-        self._done, self._total, self._watch = 0, total, watch
+    def __init__(self, total: int = 0, report: Callable[[int, int], None] | None = None) -> None:
+        self._done, self._total, self._report = 0, total, report
 
     def add_(self, count: int) -> None:
         """Count bytes as read, never beyond the total."""
         self._done = min(self._done + count, self._total)
-        if self._watch is not None and count:
-            self._watch(self._done, self._total)
+        if self._report is not None and count:
+            self._report(self._done, self._total)
 
 
 def is_archive(path: Path) -> bool:
@@ -54,23 +54,23 @@ def is_archive(path: Path) -> bool:
     return path.name.lower().endswith(ARCHIVES)
 
 
-def expand(sources: Sequence[Path]) -> list[Path]:
+def expand_sources(sources: Sequence[Path]) -> list[Path]:
     """The sources, where a folder that directly holds archives or a pickle stands for these."""
     found: list[Path] = []
     for source in sources:
         if not source.exists():
-            raise MueError(f"there is no file or folder {source}")
-        inside = sorted(source.iterdir()) if source.is_dir() else []
-        packed = [
+            raise MueError(f"there is no file or folder {source} to import")
+        entries = sorted(source.iterdir()) if source.is_dir() else []
+        inner = [
             path
-            for path in inside
+            for path in entries
             if path.is_file() and (is_archive(path) or path.suffix.lower() in PICKLES)
         ]
-        found += packed or [source]
+        found += inner or [source]
     return found
 
 
-def weigh(sources: Sequence[Path]) -> int:
+def total_bytes(sources: Sequence[Path]) -> int:
     """Bytes of all files of the sources."""
     return sum(
         path.stat().st_size
@@ -79,97 +79,106 @@ def weigh(sources: Sequence[Path]) -> int:
     )
 
 
-def walk(source: Path, wanted: Callable[[str], int], meter: Meter) -> Iterator[File | Bad]:
-    """The wanted files of a source, in its order for an archive and by name for a folder.
+def iterate_files(
+    source: Path, bytes_needed: Callable[[str], int], progress: ByteProgress
+) -> Iterator[File | Rejected]:
+    """The needed files of a source, in its order for an archive and by name for a folder.
 
     Args:
         source: A folder, or a tar archive, compressed by gzip or not.
-        wanted: How many bytes of a file of this name are needed, from its beginning; 0 for none.
-        meter: Told of the bytes of the source that were read or passed over.
+        bytes_needed: How many bytes of a file of this name to read, from its start; 0 skips it.
+        progress: Updated with the bytes of the source that were read or skipped.
 
     Yields:
-        Files, and a Bad for each that cannot be read. An archive that breaks off is a Bad after
+        Files, and a Rejected for each that cannot be read. A truncated archive is a Rejected after
         the files before it.
 
     Raises:
-        ValueError: If a member of an archive is a link, a device, or named so that it would
-            leave the folder it is unpacked into. Nobody packs a data set like that in good faith.
+        MueError: A member of an archive is a link, a device, or has a path that leaves the
+            archive, as in an attack.
     """
-    return _folder(source, wanted, meter) if source.is_dir() else _archive(source, wanted, meter)
+    iterate = _iterate_folder if source.is_dir() else _iterate_archive
+    return iterate(source, bytes_needed, progress)
 
 
 def _files(folder: Path) -> Iterator[Path]:
     """The files below a folder by name. Links are followed: the folder is the user's own."""
     seen: set[str] = set()
-    for at, folders, names in os.walk(folder, followlinks=True):
-        real = os.path.realpath(at)
+    for parent, folders, names in os.walk(folder, followlinks=True):
+        real = os.path.realpath(parent)
         if real in seen:
-            raise MueError(f"the folder {at} is reached twice through links; import {real} alone")
+            raise MueError(
+                f"the folder {parent} is reached twice through links; import {real} alone"
+            )
         seen.add(real)
-        folders[:] = sorted(name for name in folders if not _litter(name))
+        folders[:] = sorted(name for name in folders if not _is_hidden(name))
         for name in sorted(names):
-            path = Path(at, name)
-            if not _litter(name) and path.is_file():
+            path = Path(parent, name)
+            if not _is_hidden(name) and path.is_file():
                 yield path
 
 
-def _litter(name: str) -> bool:
-    """Whether an operating system left this beside the files of the user."""
+def _is_hidden(name: str) -> bool:
+    """Whether this is a hidden file, or one that macOS adds to archives."""
     return name.startswith(".") or name == "__MACOSX"
 
 
-def _folder(source: Path, wanted: Callable[[str], int], meter: Meter) -> Iterator[File | Bad]:
+def _iterate_folder(
+    source: Path, bytes_needed: Callable[[str], int], progress: ByteProgress
+) -> Iterator[File | Rejected]:
     for path in _files(source):
         name = path.relative_to(source).as_posix()
         try:
             size = path.stat().st_size
-            if need := wanted(name):
-                if size > LARGEST:
+            if need := bytes_needed(name):
+                if size > MAX_FILE_BYTES:
                     yield _too_large(name, size)
                 else:
                     with path.open("rb") as file:
                         yield File(name, name, file.read(need))
         except OSError as error:
-            yield Bad(name, f"cannot be read: {error.strerror}")
+            yield Rejected(name, f"cannot be read: {error.strerror}")
         else:
-            meter.add_(size)
+            progress.add_(size)
 
 
-def _archive(source: Path, wanted: Callable[[str], int], meter: Meter) -> Iterator[File | Bad]:
+def _iterate_archive(
+    source: Path, bytes_needed: Callable[[str], int], progress: ByteProgress
+) -> Iterator[File | Rejected]:
     with source.open("rb") as raw:
-        packed = raw.peek(2)[:2] == b"\x1f\x8b"
-        told = 0
+        gzipped = raw.peek(2)[:2] == b"\x1f\x8b"
+        counted = 0
         try:
-            with gzip.GzipFile(fileobj=raw) if packed else raw as plain:
-                stream = _Forward(plain, source.name)
+            with gzip.GzipFile(fileobj=raw) if gzipped else raw as plain:
+                stream = _ForwardReader(plain, source.name)
                 with tarfile.TarFile(fileobj=stream, mode="r") as tar:  # pyright: ignore[reportArgumentType]
                     while (info := tar.next()) is not None:
-                        tar.members.clear()  # pyright: ignore[reportAttributeAccessIssue]  a scan has many
+                        tar.members.clear()  # pyright: ignore[reportAttributeAccessIssue]  kept, they fill memory
                         name = _safe(info, source.name)
-                        where = f"{source.name}/{name}"
-                        hidden = any(_litter(part) for part in PurePosixPath(name).parts)
-                        need = 0 if hidden or not info.isfile() else wanted(name)
-                        if need and info.size > LARGEST:
-                            yield _too_large(where, info.size)
+                        path = f"{source.name}/{name}"
+                        hidden = any(_is_hidden(part) for part in PurePosixPath(name).parts)
+                        need = 0 if hidden or not info.isfile() else bytes_needed(name)
+                        if need and info.size > MAX_FILE_BYTES:
+                            yield _too_large(path, info.size)
                         elif need:
                             stream.seek(info.offset_data)
                             data = stream.read(min(need, info.size))
                             if len(data) < min(need, info.size):
-                                raise EOFError("the last file is cut off")
-                            yield File(name, where, data)
-                        meter.add_(raw.tell() - told)
-                        told = raw.tell()
+                                raise EOFError("the last file is truncated")
+                            yield File(name, path, data)
+                        progress.add_(raw.tell() - counted)
+                        counted = raw.tell()
                 stream.drain()  # gzip's checksum is at its end
-                meter.add_(raw.tell() - told)
+                progress.add_(raw.tell() - counted)
         except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
-            yield Bad(source.name, f"is cut off or damaged as an archive ({error})")
+            yield Rejected(source.name, f"is truncated or damaged as an archive ({error})")
 
 
-class _Forward:
-    """A stream that is only read onward, and never more than `LARGEST` at once.
+class _ForwardReader:
+    """A stream that is read forward only, and never more than `MAX_FILE_BYTES` at once.
 
     TarFile reads the headers that hold long names into memory whatever size they claim, so the
-    limit has to lie below it.
+    limit has to be enforced below it.
     """
 
     def __init__(self, file: io.BufferedIOBase, name: str) -> None:
@@ -185,10 +194,10 @@ class _Forward:
             pass
 
     def read(self, count: int) -> bytes:
-        if count > LARGEST:
+        if count > MAX_FILE_BYTES:
             raise MueError(
                 f"the archive {self._name} has a header that claims {count} bytes, "
-                f"more than the {LARGEST} that any file may have"
+                f"more than the {MAX_FILE_BYTES} that any file may have"
             )
         data = self._file.read(count)
         self._at += len(data)
@@ -200,26 +209,28 @@ class _Forward:
 
 
 def _safe(info: tarfile.TarInfo, archive: str) -> str:
-    """The name of a member without a leading `./`, or an error for one that is dangerous."""
+    """The name of a member without a leading `./`; a dangerous one is refused."""
     name = info.name.replace("\\", "/")
     path = PurePosixPath(name)
-    trouble = None
+    problem = None
     if path.is_absolute() or PureWindowsPath(name).drive:
-        trouble = "has an absolute path"
+        problem = "has an absolute path"
     elif ".." in path.parts:
-        trouble = "leaves the archive by `..`"
+        problem = "leaves the archive by `..`"
     elif not name.isprintable():
-        trouble = "has characters in its name that cannot be shown"
+        problem = "has characters in its name that cannot be shown"
     elif info.issym() or info.islnk():
-        trouble = f"is a link, to {info.linkname!r}"
+        problem = f"is a link, to {info.linkname!r}"
     elif not (info.isfile() or info.isdir()) or info.issparse():
-        trouble = "is neither a plain file nor a folder"
-    if trouble is not None:
+        problem = "is neither a plain file nor a folder"
+    if problem is not None:
         raise MueError(
-            f"{info.name!r} in the archive {archive} {trouble}; nothing of such an archive is read"
+            f"{info.name!r} in the archive {archive} {problem}; nothing of such an archive is read"
         )
     return path.as_posix()
 
 
-def _too_large(what: str, size: int) -> Bad:
-    return Bad(what, f"has {size} bytes, more than the {LARGEST} that any file may have")
+def _too_large(what: str, size: int) -> Rejected:
+    return Rejected(
+        what, f"has {size} bytes, more than the {MAX_FILE_BYTES} that any file may have"
+    )

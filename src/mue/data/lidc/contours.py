@@ -1,4 +1,4 @@
-"""The raters' outlines: read from XML, joined into nodules, filled."""
+"""The contours of the raters: read from XML, grouped into nodules, filled to masks."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from jaxtyping import Bool, Float, Int
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import KDTree
 
+from mue.data.lidc.options import RATERS
 from mue.errors import MueError
 
-RATERS = 4
-_SHRINK, _SMALLEST = 0.9, 0.1
-_SIDE = 4096
+_TOLERANCE_FACTOR, _MIN_TOLERANCE = 0.9, 0.1
+_MAX_SIDE = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Contour:
-    """A closed outline in one slice.
+    """A closed contour in one slice.
 
     Attributes:
         z: Position of the slice in mm.
         slice_uid: SOP instance UID of the slice.
-        inside: Whether it surrounds lesion; False for a hole in one.
-        points: Pixels of the outline, in order, as x and y.
+        inclusion: Whether it surrounds a lesion; False for a hole in one.
+        points: Pixels of the contour, in order, as x and y.
     """
 
     z: float
     slice_uid: str
-    inside: bool
+    inclusion: bool
     points: Int[np.ndarray, "n 2"]
 
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """What one rater drew around one lesion.
+    """The contours of one rater around one lesion.
 
     Attributes:
         rater: Number of the reading session.
-        contours: The outlines, at least one.
+        contours: At least one.
     """
 
     rater: int
@@ -51,11 +51,11 @@ class Annotation:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What all raters said about one series.
+    """The annotations of all raters for one series.
 
     Attributes:
-        series_uid: The series that they looked at.
-        annotations: Outlined lesions, in the order of the file.
+        series_uid: The series that they read.
+        annotations: In the order of the file.
     """
 
     series_uid: str
@@ -63,20 +63,20 @@ class Reading:
 
 
 def read_message(data: bytes) -> Reading | None:
-    """The outlines in a `LidcReadMessage`; None for another XML, such as that of an X-ray.
+    """The annotations in a `LidcReadMessage`; None for another XML, such as that of an X-ray.
 
-    Lesions below 3 mm are marked by a single point and non-nodules likewise: neither is outlined,
-    so neither is here.
+    Lesions below 3 mm are marked by a single point and non-nodules likewise: neither has a
+    contour, so neither is returned.
 
     Raises:
-        ValueError: With a clause that says what is wrong, to follow on the file's name.
+        MueError: With a clause that says what is wrong, to follow on the file's name.
     """
     if b"<!ENTITY" in data:
         raise MueError("defines XML entities, which no reading of LIDC-IDRI does")
     try:
         root = ET.fromstring(data)  # noqa: S314  no entities, so nothing can grow or be fetched
     except (ET.ParseError, ValueError, LookupError) as error:
-        raise MueError(f"is cut off or damaged as XML ({error})") from error
+        raise MueError(f"is truncated or damaged as XML ({error})") from error
     for element in root.iter():
         element.tag = element.tag.rpartition("}")[2]  # the namespace differs between files
     if root.tag != "LidcReadMessage":
@@ -88,14 +88,14 @@ def read_message(data: bytes) -> Reading | None:
     ).strip()
     if not series:
         raise MueError("names no SeriesInstanceUid")
-    found: list[Annotation] = []
+    annotations: list[Annotation] = []
     for rater, session in enumerate(root.iterfind("readingSession")):
         for nodule in session.iterfind("unblindedReadNodule"):
-            each = [_contour(roi) for roi in nodule.iterfind("roi")]
-            outlined = tuple(contour for contour in each if len(contour.points) > 1)
-            if any(contour.inside for contour in outlined):
-                found.append(Annotation(rater, outlined))
-    return Reading(series, tuple(found))
+            rois = map(_contour, nodule.iterfind("roi"))
+            contours = tuple(contour for contour in rois if len(contour.points) > 1)
+            if any(contour.inclusion for contour in contours):
+                annotations.append(Annotation(rater, contours))
+    return Reading(series, tuple(annotations))
 
 
 def _contour(roi: ET.Element) -> Contour:
@@ -104,7 +104,7 @@ def _contour(roi: ET.Element) -> Contour:
     def text(path: str, element: ET.Element = roi) -> str:
         value = (element.findtext(path) or "").strip()
         if not value:
-            raise MueError(f"has an outline without {path}")
+            raise MueError(f"has a contour without {path}")
         return value
 
     try:
@@ -114,43 +114,42 @@ def _contour(roi: ET.Element) -> Contour:
             for edge in roi.iterfind("edgeMap")
         ]
     except ValueError as error:
-        raise MueError(f"has an outline that is no list of pixels ({error})") from error
-    if not np.isfinite(z) or any(not 0 <= side < _SIDE for point in points for side in point):
-        raise MueError("has an outline outside of any image")
-    inside = text("inclusion").upper()
-    if inside not in ("TRUE", "FALSE"):
-        raise MueError(f"has an outline whose inclusion is {inside}, neither TRUE nor FALSE")
+        raise MueError(f"has a contour that is not a list of pixels ({error})") from error
+    if not np.isfinite(z) or any(not 0 <= side < _MAX_SIDE for point in points for side in point):
+        raise MueError("has a contour outside of any image")
+    inclusion = text("inclusion").upper()
+    if inclusion not in ("TRUE", "FALSE"):
+        raise MueError(f"has a contour whose inclusion is {inclusion}, neither TRUE nor FALSE")
     pixels = np.array(points, dtype=np.int64).reshape(-1, 2)
-    return Contour(z, text("imageSOP_UID"), inside == "TRUE", pixels)
+    return Contour(z, text("imageSOP_UID"), inclusion == "TRUE", pixels)
 
 
 def centroid(annotation: Annotation) -> Float[np.ndarray, " 2"]:
-    """The mean of all pixels of the outlines, as x and y."""
+    """The mean of all pixels of the contours, as x and y."""
     return np.concatenate([c.points for c in annotation.contours]).mean(axis=0)
 
 
-def centre(nodule: Sequence[Annotation]) -> tuple[int, int]:
-    """The pixel, as x and y, that crops of a nodule are centred on.
+def nodule_center(nodule: Sequence[Annotation]) -> tuple[int, int]:
+    """The pixel, as x and y, that crops of a nodule are centered on.
 
     It is the centroid, rounded down, of the annotation with the most contours, the first of them
-    where several have as many. The slices layout was made so: this places its crops to the pixel.
+    in a tie: the rule of the slices layout, whose crops are reproduced to the pixel.
     """
-    most = max(nodule, key=lambda annotation: len(annotation.contours))
-    x, y = centroid(most)
+    x, y = centroid(max(nodule, key=lambda annotation: len(annotation.contours)))
     return int(x), int(y)
 
 
-def join(
+def group_nodules(
     annotations: Sequence[Annotation], step: float, thickness: float
 ) -> list[list[Annotation]]:
     """Group annotations that show the same nodule, at most four to a nodule.
 
-    Two annotations are neighbours when their nearest outline pixels are at most `thickness` apart,
-    and a nodule is what neighbours connect. Distances are in voxels, the tolerance in millimetres:
-    pylidc does so, hence the public data sets do. While any group has more than four annotations,
-    the tolerance shrinks by a tenth, down to 0.1. Where two lesions touch even that does not part
-    them (8 of 745 scans); such a group is built up again from the closest centroids on, and no
-    rater joins it twice.
+    Two annotations are neighbours when their nearest contour pixels are at most `thickness` apart,
+    and a nodule is a connected component of neighbours. As in pylidc, and so in the public data
+    sets, distances are in voxels, the tolerance in millimetres. While any group has more than four
+    annotations, the tolerance shrinks by a tenth, down to 0.1. Where two lesions touch, even that
+    does not separate them (8 of 745 scans); such a group is split by merging its annotations again
+    from the closest centroids on, no rater twice in a nodule.
 
     Args:
         annotations: All annotations of a series.
@@ -163,44 +162,44 @@ def join(
     """
     if not annotations:
         return []
-    cloud = [
+    points = [
         np.concatenate([np.c_[c.points, np.full(len(c.points), c.z / step)] for c in a.contours])
         for a in annotations
     ]
-    trees = [KDTree(points) for points in cloud]
-    n = len(cloud)
+    trees = [KDTree(p) for p in points]
+    n = len(points)
     distance = np.zeros((n, n))
     for i, j in combinations(range(n), 2):
-        distance[i, j] = distance[j, i] = trees[i].query(cloud[j])[0].min()
+        distance[i, j] = distance[j, i] = trees[i].query(points[j])[0].min()
     tolerance = thickness
     groups = _connected(distance <= tolerance + 1e-9)
-    while max(map(len, groups)) > RATERS and tolerance * _SHRINK >= _SMALLEST:
-        tolerance *= _SHRINK
+    while max(map(len, groups)) > RATERS and tolerance * _TOLERANCE_FACTOR >= _MIN_TOLERANCE:
+        tolerance *= _TOLERANCE_FACTOR
         groups = _connected(distance <= tolerance + 1e-9)
-    middle = np.array([points.mean(axis=0) for points in cloud])
-    parted = [
-        part
+    centroids = np.array([p.mean(axis=0) for p in points])
+    nodules = [
+        nodule
         for group in groups
-        for part in ([group] if len(group) <= RATERS else _part(group, annotations, middle))
+        for nodule in ([group] if len(group) <= RATERS else _split(group, annotations, centroids))
     ]
-    parted.sort(key=lambda group: (float(middle[group, 2].mean()), group[0]))
-    return [[annotations[i] for i in group] for group in parted]
+    nodules.sort(key=lambda nodule: (float(centroids[nodule, 2].mean()), nodule[0]))
+    return [[annotations[i] for i in nodule] for nodule in nodules]
 
 
-def _connected(near: Bool[np.ndarray, "n n"]) -> list[list[int]]:
+def _connected(adjacent: Bool[np.ndarray, "n n"]) -> list[list[int]]:
     """The connected components of a graph, each ascending."""
-    count, label = connected_components(near, directed=False)
+    count, label = connected_components(adjacent, directed=False)
     return [np.flatnonzero(label == i).tolist() for i in range(count)]
 
 
-def _part(
-    group: list[int], annotations: Sequence[Annotation], middle: Float[np.ndarray, "n 3"]
+def _split(
+    group: list[int], annotations: Sequence[Annotation], centroids: Float[np.ndarray, "n 3"]
 ) -> list[list[int]]:
-    """Divide a group so that no rater is twice in a part: the closest pairs join first."""
+    """Split a group so that no rater is twice in a part: the closest pairs are merged first."""
     parts = [[i] for i in group]
     pairs = sorted(
         combinations(group, 2),
-        key=lambda pair: float(np.linalg.norm(np.subtract(*middle[[*pair]]))),
+        key=lambda pair: float(np.linalg.norm(np.subtract(*centroids[[*pair]]))),
     )
     for i, j in pairs:
         a, b = (next(part for part in parts if k in part) for k in (i, j))
@@ -212,37 +211,36 @@ def _part(
     return parts
 
 
-def draw(
+def rasterize(
     contours: Sequence[Contour], left: int, top: int, size: int
 ) -> Bool[np.ndarray, "size size"]:
-    """The lesion of one annotation in one slice, seen through a square window.
+    """The mask of one annotation in one slice, within a square crop.
 
-    Outlines are drawn around the lesion: the pixels of an outline lie outside. A hole takes away
-    its outline too.
+    A contour surrounds the lesion: its own pixels are outside. Those of a hole are outside too.
 
     Args:
-        contours: The annotation's outlines in this slice.
-        left: First column of the window.
-        top: First row of the window.
-        size: Side of the window.
+        contours: The annotation's contours in this slice.
+        left: First column of the crop.
+        top: First row of the crop.
+        size: Side of the crop.
     """
     ends = [contour.points.max(axis=0) + 1 for contour in contours]
     w, h = np.max([(left + size, top + size), *ends], axis=0)
     mask = np.zeros((h, w), dtype=bool)
-    for contour in sorted(contours, key=lambda contour: not contour.inside):  # holes come last
+    for contour in sorted(contours, key=lambda contour: not contour.inclusion):  # holes last
         x, y = contour.points.min(axis=0)
         filled = fill(contour.points)
         box = mask[y : y + filled.shape[0], x : x + filled.shape[1]]
-        box[filled] = contour.inside
+        box[filled] = contour.inclusion
         mask[contour.points[:, 1], contour.points[:, 0]] = False
     return mask[top : top + size, left : left + size]
 
 
 def fill(points: Int[np.ndarray, "n 2"]) -> Bool[np.ndarray, "h w"]:
-    """The pixels enclosed by an outline, within the smallest box around it.
+    """The pixels enclosed by a contour, within its bounding box.
 
-    By the even-odd rule: from a pixel inside, a ray to the right crosses the outline an odd number
-    of times. A pixel on a line between two points of the outline is inside at the right and the
+    By the even-odd rule: from a pixel inside, a ray to the right crosses the contour an odd number
+    of times. A pixel on a line between two points of the contour is inside at the right and the
     bottom of the lesion and outside at its left and top, as in the published masks.
     """
     points = points - points.min(axis=0)

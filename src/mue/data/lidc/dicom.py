@@ -1,10 +1,11 @@
-"""The archive's own form: a folder of DICOM slices with the raters' XML beside them."""
+"""The form of the archive itself: series of DICOM slices, each with the XML of its raters."""
 
 from __future__ import annotations
 
 import io
 import math
 import struct
+import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,18 +15,28 @@ import numpy as np
 from jaxtyping import Float, UInt8
 from pydicom import Dataset, dcmread
 from pydicom.errors import BytesLengthException, InvalidDicomError
-from pydicom.uid import ExplicitVRLittleEndian, ImplicitVRLittleEndian
+from pydicom.pixels.decoders.base import get_decoder
+from pydicom.pixels.processing import apply_modality_lut
+from pydicom.pixels.utils import pixel_array
+from pydicom.uid import DeflatedExplicitVRLittleEndian
 
-from mue.data.lidc.archive import LARGEST, File, Meter, walk
-from mue.data.lidc.contours import RATERS, Annotation, Reading, centre, draw, join, read_message
-from mue.data.lidc.options import Options
-from mue.data.prepared.item import Bad, Item
+from mue.data.lidc.archive import MAX_FILE_BYTES, ByteProgress, File, iterate_files
+from mue.data.lidc.contours import (
+    Annotation,
+    Reading,
+    group_nodules,
+    nodule_center,
+    rasterize,
+    read_message,
+)
+from mue.data.lidc.options import RATERS, Options
+from mue.data.prepared.item import Item, Rejected
 from mue.errors import MueError
 
-SIZE = 128
-"""Side of a crop where none is asked for, that of the slices layout."""
-_HEADER = 256 * 2**10
-_SIDE = 4096
+DEFAULT_SIZE = 128
+"""Side of a crop, as in the slices layout."""
+_HEADER_BYTES = 256 * 2**10
+_MAX_SIDE = 4096
 _TAGS = [
     "PatientID",
     "SOPInstanceUID",
@@ -41,18 +52,18 @@ _BROKEN = (
     EOFError,
     ValueError,
     TypeError,
-    KeyError,
-    IndexError,
+    LookupError,
     AttributeError,
-    NotImplementedError,
-    OverflowError,
+    ArithmeticError,
+    RuntimeError,
     struct.error,
 )
+"""What pydicom raises for files that are damaged, and its decoders for pixels that are."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Slice:
-    """What the header of a DICOM file says."""
+class _Header:
+    """What the header of a DICOM slice says."""
 
     name: str
     uid: str
@@ -68,24 +79,26 @@ class _Message:
     """A reading and the file it was in."""
 
     name: str
-    where: str
+    path: str
     reading: Reading
 
 
 @dataclass(frozen=True, slots=True)
 class _Crop:
-    """A crop to be made of a slice once its pixels are read."""
+    """A crop to be cut from a slice once its pixels are read."""
 
     patient: str
     nodule: str
     slice: str
-    centre: tuple[int, int]
+    center: tuple[int, int]
     annotations: tuple[Annotation, ...]
     spacing: float | None
 
 
-def read(sources: Sequence[Path], options: Options, meter: Meter) -> Iterator[Item | Bad]:
-    """The slices of every nodule that a rater outlined.
+def read(
+    sources: Sequence[Path], options: Options, progress: ByteProgress
+) -> Iterator[Item | Rejected]:
+    """The slices of every nodule that a rater annotated.
 
     The sources are read twice: first headers and XML, which say where the nodules are, then the
     pixels of the slices that show one. So memory holds one slice, whatever the size of the scans.
@@ -93,57 +106,59 @@ def read(sources: Sequence[Path], options: Options, meter: Meter) -> Iterator[It
     Nodules are numbered through the series of a patient, from the lowest z on, and the slices of
     a nodule from its lowest one on, whether or not the source holds all of them.
     """
-    plans: list[dict[str, list[_Crop]]] = []
-    found: list[tuple[_Message, list[_Slice]]] = []
-    homes: list[int] = []
-    seen: dict[str, str] = {}
+    crops: list[dict[str, list[_Crop]]] = []  # for each source, the crops of each of its files
+    found: list[tuple[_Message, list[_Header], int]] = []
+    path_of_series: dict[str, str] = {}
     for number, source in enumerate(sources):
-        slices: list[_Slice] = []
+        slices: list[_Header] = []
         messages: list[_Message] = []
-        for file in walk(source, _needed, meter):
-            if isinstance(file, Bad):
+        for file in iterate_files(source, _bytes_needed, progress):
+            if isinstance(file, Rejected):
                 yield file
                 continue
             try:
                 if file.name.lower().endswith(".xml"):
                     reading = read_message(file.data)
                     if reading is not None:
-                        messages.append(_Message(file.name, file.where, reading))
+                        messages.append(_Message(file.name, file.path, reading))
                 else:
                     slices.append(_header(file))
             except ValueError as error:
-                yield Bad(file.where, str(error))
-        plans.append(defaultdict(list))
+                yield Rejected(file.path, str(error))
+        crops.append(defaultdict(list))
         for message in messages:
             try:
-                if (before := seen.get(message.reading.series_uid)) is not None:
-                    raise MueError(f"is a second reading of the series that {before} has")
+                if (first := path_of_series.get(message.reading.series_uid)) is not None:
+                    raise MueError(f"is a second reading of the series that {first} has")
                 series = _series(message, slices)
-                seen[message.reading.series_uid] = message.where
+                path_of_series[message.reading.series_uid] = message.path
             except ValueError as error:
-                yield Bad(message.where, str(error))
+                yield Rejected(message.path, str(error))
             else:
-                found.append((message, series))
-                homes.append(number)
-    count: dict[str, int] = defaultdict(int)
-    order = sorted(range(len(found)), key=lambda i: found[i][0].reading.series_uid)
-    for i in order:
-        message, series = found[i]
+                found.append((message, series, number))
+    nodules: dict[str, int] = defaultdict(int)  # of each patient so far
+    for message, series, number in sorted(found, key=lambda entry: entry[0].reading.series_uid):
         patient = series[0].patient
-        count[patient] += _plan(message.reading, series, count[patient], plans[homes[i]])
-    for source, plan in zip(sources, plans, strict=True):
-        for file in walk(source, lambda name, plan=plan: LARGEST if name in plan else 0, meter):
-            if isinstance(file, File):  # what is bad was said the first time
-                yield from _items(file, plan[file.name], options)
+        nodules[patient] += _add_crops_(
+            crops[number], message.reading, series, first=nodules[patient]
+        )
+    for source, of_file in zip(sources, crops, strict=True):
+        needed = dict.fromkeys(of_file, MAX_FILE_BYTES)
+        for file in iterate_files(source, lambda name, n=needed: n.get(name, 0), progress):
+            if isinstance(file, File):  # what is rejected was reported in the first pass
+                yield from _items(file, of_file[file.name], options)
 
 
-def _needed(name: str) -> int:
-    """Bytes that the first reading needs: all of an XML, the header of a slice."""
-    return {".xml": LARGEST, ".dcm": _HEADER}.get(PurePosixPath(name).suffix.lower(), 0)
+def _bytes_needed(name: str) -> int:
+    """Bytes that the first pass reads: all of an XML, the header of a slice."""
+    suffix = PurePosixPath(name).suffix.lower()
+    return {".xml": MAX_FILE_BYTES, ".dcm": _HEADER_BYTES}.get(suffix, 0)
 
 
-def _header(file: File) -> _Slice:
+def _header(file: File) -> _Header:
     """The header of a DICOM file."""
+    if DeflatedExplicitVRLittleEndian.encode() in file.data[:4096]:
+        raise MueError("is deflated as a whole, to an unknown size; write it uncompressed")
     try:
         data = dcmread(io.BytesIO(file.data), stop_before_pixels=True, specific_tags=list(_TAGS))
         position, spacing = data.get("ImagePositionPatient"), data.get("PixelSpacing")
@@ -151,7 +166,7 @@ def _header(file: File) -> _Slice:
         for number in (*(position or ()), *(spacing or ()), thickness or 0):
             if not math.isfinite(number):
                 raise MueError(f"a position or size is {number}")
-        return _Slice(
+        return _Header(
             name=file.name,
             uid=str(data.SOPInstanceUID),
             series=str(data.SeriesInstanceUID),
@@ -161,24 +176,24 @@ def _header(file: File) -> _Slice:
             thickness=float(thickness) if thickness else None,
         )
     except _BROKEN as error:
-        raise MueError(f"is cut off or damaged as DICOM ({_brief(error)})") from error
+        raise MueError(f"is truncated or damaged as DICOM ({_brief(error)})") from error
 
 
 def _brief(error: Exception) -> str:
-    """The first sentence of an error: pydicom adds advice and the bytes that it stumbled on."""
-    return str(error).partition(". ")[0][:200]
+    """Our own errors; of those of pydicom, which adds advice and raw bytes, the first sentence."""
+    return str(error) if isinstance(error, MueError) else str(error).partition(". ")[0][:200]
 
 
-def _series(message: _Message, slices: Sequence[_Slice]) -> list[_Slice]:
+def _series(message: _Message, slices: Sequence[_Header]) -> list[_Header]:
     """The slices that an XML is about, by z; an error where they do not fit each other."""
     folder = PurePosixPath(message.name).parent
     uid = message.reading.series_uid
-    beside = [s for s in slices if PurePosixPath(s.name).parent == folder]
-    series = [s for s in beside or slices if s.series == uid]
-    if not series and beside:
+    neighbours = [s for s in slices if PurePosixPath(s.name).parent == folder]
+    series = [s for s in neighbours or slices if s.series == uid]
+    if not series and neighbours:
         raise MueError(
-            f"is about the series {uid}, but the DICOM beside it is of the series "
-            f"{beside[0].series}; put each XML into the folder of its series"
+            f"is about the series {uid}, but the DICOM in its folder is of the series "
+            f"{neighbours[0].series}; put each XML into the folder of its series"
         )
     if not series:
         raise MueError(f"is about the series {uid}, of which there is no DICOM")
@@ -189,26 +204,26 @@ def _series(message: _Message, slices: Sequence[_Slice]) -> list[_Slice]:
     z = np.array([s.z for s in series])
     _check_steps(uid, z)
     known = {s.uid for s in series}
-    slack = 0.5 * _step(z, series)
+    margin = 0.5 * _step(z, series)
     for annotation in message.reading.annotations:
         for contour in annotation.contours:
-            if contour.slice_uid not in known and z[0] - slack < contour.z < z[-1] + slack:
+            if contour.slice_uid not in known and z[0] - margin < contour.z < z[-1] + margin:
                 raise MueError(
-                    f"has an outline at z = {contour.z:g} mm, and the series {uid} lacks that "
+                    f"has a contour at z = {contour.z:g} mm, and the series {uid} lacks that "
                     f"slice, {contour.slice_uid}"
                 )
     return series
 
 
 def _check_steps(uid: str, z: Float[np.ndarray, " n"]) -> None:
-    """Refuse a series with a slice missing, or with two at the same place."""
+    """Refuse a series with a slice missing, or with two at the same position."""
     steps = np.diff(z)
     if not len(steps):
         return
     step = float(np.median(steps))
-    off = np.flatnonzero(np.abs(steps - step) > max(0.01, 0.01 * step))
-    if step <= 0 or len(off):
-        i = int(off[0]) if len(off) else 0
+    irregular = np.flatnonzero(np.abs(steps - step) > max(0.01, 0.01 * step))
+    if step <= 0 or len(irregular):
+        i = int(irregular[0]) if len(irregular) else 0
         what = "two slices" if steps[i] < 0.01 else "a slice missing"
         raise MueError(
             f"is about the series {uid}, which has {what} between z = {z[i]:g} and "
@@ -216,16 +231,18 @@ def _check_steps(uid: str, z: Float[np.ndarray, " n"]) -> None:
         )
 
 
-def _step(z: Float[np.ndarray, " n"], series: Sequence[_Slice]) -> float:
-    """Distance of neighbouring slices in mm; of a lone slice, its thickness."""
+def _step(z: Float[np.ndarray, " n"], series: Sequence[_Header]) -> float:
+    """Distance of neighbouring slices in mm; the thickness where there is one slice."""
     return float(np.median(np.diff(z))) if len(z) > 1 else series[0].thickness or 1.0
 
 
-def _plan(reading: Reading, series: list[_Slice], first: int, plan: dict[str, list[_Crop]]) -> int:
-    """Note down which crops to make of which files; returns the number of nodules."""
+def _add_crops_(
+    crops: dict[str, list[_Crop]], reading: Reading, series: list[_Header], *, first: int
+) -> int:
+    """Add the crops of a series to those of its files; returns the number of nodules."""
     step = _step(np.array([s.z for s in series]), series)
     by_uid = {s.uid: s for s in series}
-    nodules = join(reading.annotations, step, series[0].thickness or step)
+    nodules = group_nodules(reading.annotations, step, series[0].thickness or step)
     for number, nodule in enumerate(nodules):
         contours = sorted((c for a in nodule for c in a.contours), key=lambda c: c.z)
         uids = list(dict.fromkeys(c.slice_uid for c in contours))
@@ -235,75 +252,92 @@ def _plan(reading: Reading, series: list[_Slice], first: int, plan: dict[str, li
                     patient=series[0].patient,
                     nodule=f"nodule-{first + number}",
                     slice=f"slice-{k}",
-                    centre=centre(nodule),
+                    center=nodule_center(nodule),
                     annotations=tuple(nodule),
                     spacing=by_uid[uid].spacing,
                 )
-                plan[by_uid[uid].name].append(crop)
+                crops[by_uid[uid].name].append(crop)
     return len(nodules)
 
 
-def _items(file: File, crops: Sequence[_Crop], options: Options) -> Iterator[Item | Bad]:
+def _items(file: File, crops: Sequence[_Crop], options: Options) -> Iterator[Item | Rejected]:
     """The crops of one slice."""
     try:
         data = dcmread(io.BytesIO(file.data))
         uid, hounsfield = str(data.SOPInstanceUID), _hounsfield(data)
-        side, size = min(hounsfield.shape), SIZE if options.size is None else options.size
+        side, size = min(hounsfield.shape), DEFAULT_SIZE if options.size is None else options.size
         if size > side:
             h, w = hounsfield.shape
             raise MueError(f"{h}×{w} pixels are too few for crops of {size}×{size}")
     except _BROKEN as error:
-        yield Bad(file.where, f"cannot be read as a slice: {_brief(error)}")
+        yield Rejected(file.path, f"cannot be read as a slice: {_brief(error)}")
         return
     for crop in crops:
         left, top = (
-            _start(middle, size, whole)
-            for middle, whole in zip(crop.centre, hounsfield.shape[::-1], strict=True)
+            _crop_start(center, size, side)
+            for center, side in zip(crop.center, hounsfield.shape[::-1], strict=True)
         )
         masks = np.zeros((RATERS, size, size), dtype=bool)
         for mask, annotation in zip(masks, crop.annotations, strict=False):
-            here = [contour for contour in annotation.contours if contour.slice_uid == uid]
-            mask[:] = draw(here, left, top, size)
-        image = grey(hounsfield[top : top + size, left : left + size], options.window)
-        yield Item(crop.patient, crop.nodule, crop.slice, image, masks, crop.spacing, file.where)
+            contours = [contour for contour in annotation.contours if contour.slice_uid == uid]
+            mask[:] = rasterize(contours, left, top, size)
+        image = to_grey(hounsfield[top : top + size, left : left + size], options.window)
+        yield Item(crop.patient, crop.nodule, crop.slice, image, masks, crop.spacing, file.path)
 
 
-def _start(middle: int, size: int, whole: int) -> int:
-    """First row or column of a crop, which moves to stay within the image.
+def _crop_start(center: int, size: int, side: int) -> int:
+    """First row or column of a crop, which is shifted to stay within the image.
 
-    The slices layout never takes the last row and column into a crop that was moved; nor do we.
+    As in the slices layout, a shifted crop never reaches the last row and column.
     """
-    return max(0, min(middle - size // 2, whole - 1 - size))
+    return max(0, min(center - size // 2, side - 1 - size))
 
 
 def _hounsfield(data: Dataset) -> Float[np.ndarray, "h w"]:
-    """The pixels of a slice in Hounsfield units."""
-    syntax = data.file_meta.TransferSyntaxUID
-    if syntax not in (ExplicitVRLittleEndian, ImplicitVRLittleEndian):
-        raise MueError(f"its pixels are compressed ({syntax.name}); decompress it first")
+    """The pixels of a slice in Hounsfield units, by the decoders and the modality LUT of pydicom.
+
+    What the header claims is checked before memory of that size is taken.
+    """
     h, w = int(data.Rows), int(data.Columns)
-    if not (0 < h <= _SIDE and 0 < w <= _SIDE):
-        raise MueError(f"it is {h}×{w} pixels; at most {_SIDE}×{_SIDE} are read")
-    bits, signed = int(data.BitsAllocated), int(data.PixelRepresentation)
-    if bits != 16 or int(data.get("SamplesPerPixel", 1)) != 1:
-        raise MueError(f"it has {bits} bits a pixel; a CT has 16, of one channel")
-    pixels = np.frombuffer(data.PixelData, "<i2" if signed else "<u2")
-    if len(pixels) != h * w:
-        raise MueError(f"it holds {len(pixels)} of {h * w} pixels")
-    slope = float(data.get("RescaleSlope", 1))
-    intercept = float(data.get("RescaleIntercept", 0))
-    if not (math.isfinite(slope) and math.isfinite(intercept)):
-        raise MueError(f"its Hounsfield units are {slope} times a pixel plus {intercept}")
-    return pixels.reshape(h, w) * slope + intercept
+    if not (0 < h <= _MAX_SIDE and 0 < w <= _MAX_SIDE):
+        raise MueError(f"it is {h}×{w} pixels; at most {_MAX_SIDE}×{_MAX_SIDE} are read")
+    bits, channels = int(data.BitsAllocated), int(data.get("SamplesPerPixel", 1))
+    if bits != 16 or channels != 1:
+        raise MueError(f"it has {bits} bits a pixel in {channels} channels; a CT has 16 in one")
+    if (frames := int(data.get("NumberOfFrames") or 1)) != 1:
+        raise MueError(f"it has {frames} frames; a slice has one")
+    syntax, size = data.file_meta.TransferSyntaxUID, len(data.PixelData)
+    if not syntax.is_encapsulated and size != 2 * h * w:
+        raise MueError(f"it holds {size // 2} of {h * w} pixels")
+    if size > 4 * h * w:
+        raise MueError(f"its compressed pixels are {size} bytes, and {2 * h * w} if decompressed")
+    if not (decoder := get_decoder(syntax)).is_available:
+        plugins = "; ".join(decoder.missing_dependencies)
+        raise MueError(
+            f"its pixels are compressed as {syntax.name}, which needs a plugin of pydicom: install "
+            f"`pylibjpeg[all]`, or decompress it first (plugins: {plugins})"
+        )
+    if ("RescaleSlope" in data) != ("RescaleIntercept" in data):
+        raise MueError("it has only one of RescaleSlope and RescaleIntercept")
+    with warnings.catch_warnings(), np.errstate(over="ignore", invalid="ignore"):
+        warnings.simplefilter("ignore")  # pydicom warns of a harmless mismatch, raises otherwise
+        hounsfield = apply_modality_lut(pixel_array(data), data).astype(np.float64, copy=False)
+        finite = np.isfinite(np.ptp(hounsfield))
+    if not finite:
+        raise MueError(
+            f"its Hounsfield units are not finite: {data.RescaleSlope} times a pixel plus "
+            f"{data.RescaleIntercept}"
+        )
+    return hounsfield
 
 
-def grey(
+def to_grey(
     hounsfield: Float[np.ndarray, "h w"], window: tuple[float, float] | None
 ) -> UInt8[np.ndarray, "h w"]:
-    """Grey values: low to 0, high to 255, beyond them clipped, and halves rounded up.
+    """Grey values by a CT window: low to 0, high to 255, clipped beyond, halves rounded up.
 
-    Without a window low and high are the minimum and maximum of what is shown. To the last bit
-    this is how the images of the slices layout were scaled.
+    Without a window, low and high are the minimum and maximum of the crop, which gives the images
+    of the slices layout to the bit.
     """
     low, high = window or (hounsfield.min(), hounsfield.max())
     if high == low:

@@ -1,4 +1,4 @@
-"""What an importer can be asked for."""
+"""What an import of LIDC-IDRI can be asked for."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from jaxtyping import Bool, UInt8
 from mue.errors import MueError
 
 Form = Literal["slices", "crops", "pickle", "dicom"]
+RATERS = 4
+"""Masks of each slice: four radiologists read every scan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,7 @@ class Options:
     window: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a crop or a window that holds nothing."""
+        """Refuse an empty crop or window."""
         if self.size is not None and self.size < 1:
             raise MueError(f"`size`, the side of a crop, must be at least 1, got {self.size}")
         if self.window is not None:
@@ -39,7 +41,7 @@ class Options:
                 )
 
 
-def middle(
+def center_crop(
     image: UInt8[np.ndarray, "h w"], masks: Bool[np.ndarray, "4 h w"], size: int | None
 ) -> tuple[UInt8[np.ndarray, "s t"], Bool[np.ndarray, "4 s t"]]:
     """The central square of an image and its masks, or all of them for `size` None."""

@@ -1,8 +1,8 @@
 """`data_lidc.pickle` of the PyTorch Probabilistic U-Net, read without running what it says.
 
-A pickle is a program: it may name any function and have it called. Here no name leads to the
-function it stands for. The few that numpy arrays need lead to stand-ins that check their arguments
-and note them down; any other name is refused.
+A pickle is a program: it may import any function and call it. Here none is imported: the few names
+that numpy arrays need are resolved to replacements that check their arguments; any other name is
+refused.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import IO, Any
 import numpy as np
 from jaxtyping import Bool, UInt8
 
-from mue.data.lidc.archive import Meter
-from mue.data.lidc.options import Options, middle
-from mue.data.lidc.png import threshold
-from mue.data.prepared.item import Bad, Item, Key
+from mue.data.lidc.archive import ByteProgress
+from mue.data.lidc.options import RATERS, Options, center_crop
+from mue.data.lidc.png import binarize
+from mue.data.prepared.item import Item, Key, Rejected
 from mue.errors import MueError
 
 NODULE = "unknown"
@@ -41,19 +41,19 @@ _BROKEN = (
 
 
 def read(
-    sources: Sequence[Path], options: Options, meter: Meter, memory: int | None = None
-) -> Iterator[Item | Bad]:
+    sources: Sequence[Path], options: Options, progress: ByteProgress, memory: int | None = None
+) -> Iterator[Item | Rejected]:
     """The slices of pickles: a dictionary of dictionaries with `image`, `masks`, `series_uid`.
 
     A pickle is one value and is read whole. So a file larger than half of the machine's memory
     (`memory`, in bytes) is refused before anything is read.
 
     Raises:
-        ValueError: If a pickle names anything but numpy arrays and builtin containers.
+        MueError: A pickle names anything but numpy arrays and builtin containers.
     """
     if memory is None and hasattr(os, "sysconf"):  # Windows does not say
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    home: dict[Key, Path] = {}
+    source_of: dict[Key, Path] = {}
     for source in sources:
         size = source.stat().st_size
         if memory is not None and 2 * size > memory:
@@ -63,28 +63,28 @@ def read(
             )
         try:
             with source.open("rb") as file:
-                table = _Reader(_Metered(file, meter), source.name).load()
+                table = _Unpickler(_CountedFile(file, progress), source.name).load()
         except _RefusedError:
             raise
         except _BROKEN as error:
-            yield Bad(source.name, f"is cut off or damaged as a pickle ({error})")
+            yield Rejected(source.name, f"is truncated or damaged as a pickle ({error})")
             continue
         if not isinstance(table, dict):
-            yield Bad(source.name, "must be a dictionary of slices, and is none")
+            yield Rejected(source.name, "must be a dictionary of slices, and is not")
             continue
         while table:
             name = next(iter(table))
-            item = _item(name, table.pop(name), f"{source.name}/{_plain(name)}", options)
+            item = _item(name, table.pop(name), f"{source.name}/{_printable(name)}", options)
             if isinstance(item, Item):
-                if item.key in home:
-                    at = home[item.key].name
-                    item = Bad(item.source, f"is a slice that {at} has already brought")
+                if item.key in source_of:
+                    first = source_of[item.key].name
+                    item = Rejected(item.source, f"is a slice that {first} has already brought")
                 else:
-                    home[item.key] = source
+                    source_of[item.key] = source
             yield item
 
 
-def _item(name: object, entry: object, at: str, options: Options) -> Item | Bad:
+def _item(name: object, entry: object, path: str, options: Options) -> Item | Rejected:
     """One entry of the dictionary."""
     try:
         if not isinstance(name, str | int) or not str(name).isprintable():
@@ -96,17 +96,17 @@ def _item(name: object, entry: object, at: str, options: Options) -> Item | Bad:
                 raise MueError(f"has no {part!r}")
         series = entry["series_uid"]
         if not isinstance(series, str) or not series or not series.isprintable():
-            raise MueError("has a `series_uid` that is no text")
+            raise MueError("has a `series_uid` that is not text")
         image = _grey(_array(entry["image"], "image"))
         masks = _masks(entry["masks"], image)
-        image, masks = middle(image, masks, options.size)
+        image, masks = center_crop(image, masks, options.size)
     except ValueError as error:
-        return Bad(at, str(error))
-    return Item(series, NODULE, str(name), image, masks, None, at)
+        return Rejected(path, str(error))
+    return Item(series, NODULE, str(name), image, masks, None, path)
 
 
-def _plain(name: object) -> str:
-    """A name as a terminal may show it."""
+def _printable(name: object) -> str:
+    """A name that is safe to print."""
     return str(name) if str(name).isprintable() else ascii(name)
 
 
@@ -123,25 +123,25 @@ def _grey(image: np.ndarray) -> UInt8[np.ndarray, "h w"]:
 def _masks(masks: object, image: np.ndarray) -> Bool[np.ndarray, "4 h w"]:
     """The four masks, from a list of arrays or one array."""
     if isinstance(masks, _Array):
-        each = list(_array(masks, "masks"))
+        arrays = list(_array(masks, "masks"))
     elif isinstance(masks, list | tuple):
-        each = [_array(mask, "masks") for mask in masks]
+        arrays = [_array(mask, "masks") for mask in masks]
     else:
-        raise MueError("has `masks` that are no list of arrays")
-    if len(each) != 4:
-        raise MueError(f"has {len(each)} masks; a slice has 4")
-    for mask in each:
+        raise MueError("has `masks` that are not a list of arrays")
+    if len(arrays) != RATERS:
+        raise MueError(f"has {len(arrays)} masks; a slice has {RATERS}")
+    for mask in arrays:
         if mask.shape != image.shape:
             raise MueError(
                 f"has a mask of shape {mask.shape} and an image of shape {image.shape}; "
                 "they must be the same"
             )
-    return np.stack([threshold(mask) for mask in each])
+    return np.stack([binarize(mask) for mask in arrays])
 
 
 def _array(value: object, part: str) -> np.ndarray:
     if not isinstance(value, _Array) or value.array is None:
-        raise MueError(f"has {part!r} that is no array")
+        raise MueError(f"has {part!r} that is not an array")
     return value.array
 
 
@@ -149,35 +149,35 @@ class _RefusedError(MueError):
     """The pickle does what no pickle of arrays does, so none of it is to be trusted."""
 
 
-class _Metered:
-    """A file that reports what is read of it."""
+class _CountedFile:
+    """A file that counts the bytes read from it."""
 
-    def __init__(self, file: IO[bytes], meter: Meter) -> None:
-        self._file, self._meter = file, meter
+    def __init__(self, file: IO[bytes], progress: ByteProgress) -> None:
+        self._file, self._progress = file, progress
 
     def read(self, count: int = -1) -> bytes:
-        return self._told(self._file.read(count))
+        return self._count(self._file.read(count))
 
     def readline(self) -> bytes:
-        return self._told(self._file.readline())
+        return self._count(self._file.readline())
 
-    def _told(self, data: bytes) -> bytes:
-        self._meter.add_(len(data))
+    def _count(self, data: bytes) -> bytes:
+        self._progress.add_(len(data))
         return data
 
 
-class _Reader(pickle.Unpickler):
-    """An unpickler whose every name leads to a stand-in or to an error."""
+class _Unpickler(pickle.Unpickler):
+    """An unpickler that resolves every name to a replacement or an error."""
 
-    def __init__(self, file: _Metered, name: str) -> None:
+    def __init__(self, file: _CountedFile, name: str) -> None:
         super().__init__(file, encoding="latin1")
         self._name = name
 
     def find_class(self, module: str, name: str) -> Any:
         where = module.replace("numpy._core", "numpy.core")
-        made = _STAND_INS.get((where, name))
-        if made is not None:
-            return _Call(name, made)
+        replacement = _REPLACEMENTS.get((where, name))
+        if replacement is not None:
+            return _Call(name, replacement)
         if module in ("builtins", "__builtin__") and name in ("set", "frozenset"):
             return {"set": set, "frozenset": frozenset}[name]
         raise _RefusedError(
@@ -192,7 +192,7 @@ class _Reader(pickle.Unpickler):
 
 
 class _Call:
-    """Stands for a function or class of numpy; can be called and nothing else."""
+    """Replaces a function or class of numpy; it can be called and nothing else."""
 
     __slots__ = ("_make", "_name")
 
@@ -214,7 +214,7 @@ class _Call:
 
 
 class _Dtype:
-    """A kind of number, in the byte order that comes later."""
+    """A numpy dtype, whose byte order is set after it is made."""
 
     __slots__ = ("_code", "_order")
 
@@ -239,7 +239,7 @@ class _Dtype:
 
 
 class _Array:
-    """An array whose content comes later. The bytes are viewed, not copied."""
+    """An array whose content is set after it is made. The bytes are viewed, not copied."""
 
     __slots__ = ("array",)
 
@@ -248,7 +248,7 @@ class _Array:
 
     def __setstate__(self, state: object) -> None:
         if not (isinstance(state, tuple) and len(state) == 5):
-            raise _RefusedError("the pickle has an array in no form that numpy writes")
+            raise _RefusedError("the pickle has an array in a form that numpy does not write")
         _, shape, dtype, fortran, data = state
         self.array = _view(data, dtype, shape, "F" if fortran else "C")
 
@@ -276,22 +276,22 @@ def _view(data: object, dtype: object, shape: object, order: object) -> np.ndarr
 
 def _reconstruct(kind: object, shape: object, code: object) -> _Array:
     if not (isinstance(kind, _Call) and kind.name == "ndarray" and shape == (0,)):
-        raise _RefusedError("the pickle makes an array in no form that numpy writes")
+        raise _RefusedError("the pickle makes an array in a form that numpy does not write")
     if code not in (b"b", "b"):
-        raise _RefusedError("the pickle makes an array in no form that numpy writes")
+        raise _RefusedError("the pickle makes an array in a form that numpy does not write")
     return _Array()
 
 
 def _frombuffer(
     data: object, dtype: object, shape: object, order: object, axes: object = None
 ) -> _Array:
-    made = _Array()
-    made.array = _view(data, dtype, shape, "C" if order == "K" else order)
+    result = _Array()
+    result.array = _view(data, dtype, shape, "C" if order == "K" else order)
     if order == "K":  # neither C nor Fortran: the axes come in the order that memory has them
-        if not isinstance(axes, tuple) or sorted(axes) != list(range(made.array.ndim)):
-            raise _RefusedError("the pickle makes an array in no form that numpy writes")
-        made.array = made.array.transpose(axes)
-    return made
+        if not isinstance(axes, tuple) or sorted(axes) != list(range(result.array.ndim)):
+            raise _RefusedError("the pickle makes an array in a form that numpy does not write")
+        result.array = result.array.transpose(axes)
+    return result
 
 
 def _dtype(code: object, *_: object) -> _Dtype:
@@ -314,7 +314,7 @@ def _ndarray(*_: object) -> object:
     raise _RefusedError("the pickle calls numpy.ndarray itself, which numpy never does")
 
 
-_STAND_INS: dict[tuple[str, str], Callable[..., object]] = {
+_REPLACEMENTS: dict[tuple[str, str], Callable[..., object]] = {
     ("numpy", "ndarray"): _ndarray,
     ("numpy", "dtype"): _dtype,
     ("numpy.core.multiarray", "_reconstruct"): _reconstruct,

@@ -1,4 +1,4 @@
-"""A slice of a lesion as importers find it, before it is prepared."""
+"""A slice of a lesion as a reader yields it, before it is prepared."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One slice of one lesion with the masks of its four raters, in no order.
+    """One slice of one lesion with the masks of its raters, in no order.
 
     Attributes:
         patient: LIDC-IDRI-XXXX, or the series UID where the source names no patient.
         nodule: The lesion, unique within its patient.
         slice: The slice, unique within its nodule.
         image: Grey values.
-        masks: What each rater drew; empty for a rater who drew nothing.
+        masks: The mask of each rater; empty for a rater who annotated nothing.
         spacing: Millimetres from pixel to pixel, None where the source does not say.
         source: The file that the image came from, relative to what was imported.
     """
@@ -29,7 +29,7 @@ class Item:
     nodule: str
     slice: str
     image: UInt8[np.ndarray, "h w"]
-    masks: Bool[np.ndarray, "4 h w"]
+    masks: Bool[np.ndarray, "r h w"]
     spacing: float | None
     source: str
 
@@ -40,13 +40,13 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Bad:
-    """Something that could not be imported.
+class Rejected:
+    """Something that cannot be imported.
 
     Attributes:
-        what: The thing: a path in the source, or the name of a slice or a series.
+        what: A path in the source, or the name of a slice or a series.
         why: What is wrong with it, as one clause that follows on `what`.
-        key: The item to take back, where it was yielded before this came to light.
+        key: The item to take back, if it was yielded before the error was found.
     """
 
     what: str

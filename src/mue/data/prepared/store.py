@@ -1,4 +1,4 @@
-"""One form for all annotated slices: a folder that is mapped into memory, not read.
+"""The prepared form of annotated slices: a folder whose arrays are memory-mapped.
 
     meta.json    format, size, number of raters, origin, and the sha256 of the other files
     index.csv    a line for each slice: patient, nodule, slice, spacing in mm, source
@@ -6,7 +6,7 @@
     masks.npy    n r ceil(h w / 8) bytes: a bit for each pixel, row by row, the first pixel highest
 
 Nothing in it depends on when or where it was written: the same source gives the same bytes. Splits
-are not stored, they follow from the patient's name.
+are not stored, they are computed from the patient's name.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from mue.atomic import new_folder
-from mue.data.prepared.item import Bad, Item
+from mue.data.prepared.item import Item, Key, Rejected
 from mue.data.prepared.splits import SPLITS, Split, split_of
 from mue.errors import MueError
 
 META, INDEX, IMAGES, MASKS = "meta.json", "index.csv", "images.npy", "masks.npy"
 FORMAT = "mue prepared slices 1"
 _COLUMNS = ("patient", "nodule", "slice", "spacing", "source")
-_LARGEST_META, _LARGEST_INDEX = 1 << 20, 1 << 30
+_MAX_META_BYTES, _MAX_INDEX_BYTES = 1 << 20, 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What is known of a slice beside its pixels.
+    """The metadata of a slice.
 
     Attributes:
-        patient: Whom it shows.
-        nodule: Which lesion of the patient.
-        slice: Which slice of the lesion.
-        spacing: Millimetres a pixel, where the source says.
-        source: Where it came from, as a path inside the source.
+        patient: The patient.
+        nodule: The lesion, unique within its patient.
+        slice: The slice, unique within its lesion.
+        spacing: Millimetres from pixel to pixel, None where unknown.
+        source: The file it came from, as a path inside the source.
     """
 
     patient: str
@@ -56,21 +56,21 @@ class Row:
 
     @property
     def id(self) -> str:
-        """A name that no other slice of the set has."""
+        """A name, unique within the data set."""
         return f"{self.patient}/{self.nodule}/{self.slice}"
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A prepared folder, opened: the arrays are views of the files.
+    """A prepared folder, opened: the arrays are memory-mapped.
 
     Attributes:
-        folder: Where it lies.
-        meta: What `meta.json` says.
+        folder: Its path.
+        meta: The content of `meta.json`.
         rows: A row for each slice.
         images: Grey values.
-        masks: Bits of the raters' masks.
-        digest: sha256 of `meta.json`, and so of everything.
+        masks: Packed bits of the raters' masks.
+        digest: sha256 of `meta.json`, which holds those of the other files.
     """
 
     folder: Path
@@ -87,84 +87,82 @@ class Prepared:
 
     @property
     def raters(self) -> int:
-        """Masks of each slice."""
+        """Number of masks of each slice."""
         return self.masks.shape[1]
 
     def members(self, split: Split) -> NDArray[np.int64]:
-        """Rows of the slices of a split, ascending."""
+        """Indices of the slices of a split, ascending."""
         if split not in SPLITS:
             raise MueError(f"`split` must be one of {', '.join(SPLITS)}, got {split!r}")
-        of = {p: split_of(p) for p in {row.patient for row in self.rows}}
-        return np.array([i for i, r in enumerate(self.rows) if of[r.patient] == split], np.int64)
+        patients = {p for p in {row.patient for row in self.rows} if split_of(p) == split}
+        return np.array([i for i, r in enumerate(self.rows) if r.patient in patients], np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
-    """What an import found.
+class ImportSummary:
+    """What an import wrote.
 
     Attributes:
-        patients: How many patients, nodules (of a patient) and slices.
-        nodules: As said.
-        slices: As said.
-        drawn: How many slices have 0, 1, … r masks that are not empty.
-        left_out: What could not be imported.
+        patients: Number of patients.
+        nodules: Number of nodules.
+        slices: Number of slices.
+        annotated: Number of slices with 0, 1, … r masks that are not empty.
+        rejected: What could not be imported.
     """
 
     patients: int
     nodules: int
     slices: int
-    drawn: tuple[int, ...]
-    left_out: tuple[Bad, ...]
+    annotated: tuple[int, ...]
+    rejected: tuple[Rejected, ...]
 
 
 # --- write --------------------------------------------------------------------------------------
 
 
-def write(
-    items: Iterable[Item | Bad], out: Path, origin: dict[str, Any], *, skip_bad: bool = False
-) -> Summary:
+def write_prepared(
+    items: Iterable[Item | Rejected], out: Path, origin: dict[str, Any], *, skip_bad: bool = False
+) -> ImportSummary:
     """Write slices to a new prepared folder, whole or not at all, ordered by their names.
 
-    The slices come in any order and are not held in memory: they are written as they come, and
+    The slices come in any order and are not kept in memory: they are written as they come, and
     copied in order at the end.
 
     Raises:
-        ValueError: Something cannot be imported, and `skip_bad` was not asked for; or nothing can.
+        MueError: Something cannot be imported, and `skip_bad` is False; or nothing can.
     """
-    rows: dict[tuple[str, str, str], tuple[int, Row]] = {}
-    left_out: list[Bad] = []
+    rows: dict[Key, tuple[int, Row]] = {}
+    rejected: list[Rejected] = []
     with new_folder(out) as folder:
         shape: tuple[int, ...] | None = None
         with (folder / "unsorted").open("w+b") as unsorted:
             for item in items:
                 if isinstance(item, Item) and shape not in (None, item.masks.shape):
-                    item = Bad(
+                    item = Rejected(
                         item.source,
                         f"is {_sides(item.masks.shape)}, and the slices before it are "
                         f"{_sides(shape)}",
-                        None,
                     )
-                if isinstance(item, Bad):
+                if isinstance(item, Rejected):
                     if not skip_bad:
                         raise MueError(
                             f"{item.what}: {item.why}; mend it, or import the rest with --skip-bad"
                         )
-                    left_out.append(item)
+                    rejected.append(item)
                     if item.key is not None:
                         rows.pop(item.key, None)
                     continue
                 shape = item.masks.shape
-                key = (item.patient, item.nodule, item.slice)
-                at = unsorted.tell()
+                offset = unsorted.tell()
                 unsorted.write(item.image.tobytes())
                 bits = np.packbits(item.masks.reshape(len(item.masks), -1), axis=1)
                 unsorted.write(bits.tobytes())
-                rows[key] = at, Row(*key, item.spacing, item.source)
+                rows[item.key] = offset, Row(*item.key, item.spacing, item.source)
             if shape is None or not rows:
-                why = f": {left_out[0].what}: {left_out[0].why}" if left_out else ""
+                why = f": {rejected[0].what}: {rejected[0].why}" if rejected else ""
                 raise MueError(f"the source must hold at least one whole slice, and has none{why}")
             ordered = [rows[key] for key in sorted(rows, key=_natural)]
-            drawn = _sort(unsorted, [at for at, _ in ordered], shape, folder)
+            annotated = _sort(unsorted, [offset for offset, _ in ordered], shape, folder)
         (folder / "unsorted").unlink()
         _write_index(folder / INDEX, [row for _, row in ordered])
         meta = {
@@ -173,16 +171,16 @@ def write(
             "size": list(shape[1:]),
             "raters": shape[0],
             "origin": origin,
-            "left_out": len(left_out),
+            "left_out": len(rejected),
             "sha256": {name: _digest(folder / name) for name in (INDEX, IMAGES, MASKS)},
         }
         (folder / META).write_text(json.dumps(meta, indent=2) + "\n")
-    return Summary(
+    return ImportSummary(
         patients=len({row.patient for _, row in ordered}),
         nodules=len({(row.patient, row.nodule) for _, row in ordered}),
         slices=len(ordered),
-        drawn=drawn,
-        left_out=tuple(left_out),
+        annotated=annotated,
+        rejected=tuple(rejected),
     )
 
 
@@ -197,28 +195,28 @@ def _natural(key: tuple[str, ...]) -> list[tuple[int, int, str]]:
 
 
 def _sort(
-    unsorted: BinaryIO, order: list[int], shape: tuple[int, ...], folder: Path
+    unsorted: BinaryIO, offsets: list[int], shape: tuple[int, ...], folder: Path
 ) -> tuple[int, ...]:
-    """Copy the slices in order to their two files; count those with 0, 1, … masks drawn."""
+    """Copy the slices in order to their two files; count those with 0, 1, … annotated masks."""
     r, h, w = shape
     image_bytes, mask_bytes = h * w, -(-h * w // 8)
-    drawn = [0] * (r + 1)
+    annotated = [0] * (r + 1)
     with (folder / IMAGES).open("wb") as images, (folder / MASKS).open("wb") as masks:
         for file, sides in ((images, (h, w)), (masks, (r, mask_bytes))):
-            described = {"descr": "|u1", "fortran_order": False, "shape": (len(order), *sides)}
-            npy.write_array_header_1_0(file, described)
-        for at in order:
-            unsorted.seek(at)
+            header = {"descr": "|u1", "fortran_order": False, "shape": (len(offsets), *sides)}
+            npy.write_array_header_1_0(file, header)
+        for offset in offsets:
+            unsorted.seek(offset)
             images.write(unsorted.read(image_bytes))
             bits = unsorted.read(r * mask_bytes)
             masks.write(bits)
-            drawn[sum(any(bits[i * mask_bytes : (i + 1) * mask_bytes]) for i in range(r))] += 1
-    return tuple(drawn)
+            annotated[np.frombuffer(bits, np.uint8).reshape(r, -1).any(axis=1).sum()] += 1
+    return tuple(annotated)
 
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    """A file of plain lines for a writer that quotes names with either end of a line in them."""
+    r"""Ends lines by \n. The csv writer ends them by \r\n, and so quotes names with either."""
 
     file: TextIO
 
@@ -249,9 +247,9 @@ def open_prepared(folder: str | Path, *, verify: bool = False) -> Prepared:
     path = folder / META
     if not path.is_file():
         raise MueError(
-            f"{folder} is no prepared data: it must hold {META}; make it by `mue data import`"
+            f"{folder} is not prepared data: it must hold {META}; make it by `mue data import`"
         )
-    content = _read(path, _LARGEST_META)
+    content = _read(path, _MAX_META_BYTES)
     try:
         meta = json.loads(content)
         n, (h, w) = int(meta["slices"]), map(int, meta["size"])
@@ -265,8 +263,8 @@ def open_prepared(folder: str | Path, *, verify: bool = False) -> Prepared:
         )
     if verify:
         for name in (INDEX, IMAGES, MASKS):
-            whole = (folder / name).is_file()
-            if not whole or _digest(folder / name) != meta.get("sha256", {}).get(name):
+            exists = (folder / name).is_file()
+            if not exists or _digest(folder / name) != meta.get("sha256", {}).get(name):
                 raise MueError(f"{folder / name} is not what was imported; import it again")
     rows = _read_index(folder / INDEX)
     if len(rows) != n:
@@ -281,9 +279,9 @@ def open_prepared(folder: str | Path, *, verify: bool = False) -> Prepared:
     )
 
 
-def _read(path: Path, most: int) -> bytes:
-    if path.stat().st_size > most:
-        raise MueError(f"{path} must have at most {most} bytes, got {path.stat().st_size}")
+def _read(path: Path, max_bytes: int) -> bytes:
+    if path.stat().st_size > max_bytes:
+        raise MueError(f"{path} must have at most {max_bytes} bytes, got {path.stat().st_size}")
     return path.read_bytes()
 
 
@@ -291,9 +289,9 @@ def _read_index(path: Path) -> tuple[Row, ...]:
     try:
         if not path.is_file():
             raise MueError("there is no such file")
-        table = csv.reader(io.StringIO(_read(path, _LARGEST_INDEX).decode(), newline=""))
+        table = csv.reader(io.StringIO(_read(path, _MAX_INDEX_BYTES).decode(), newline=""))
         if tuple(next(table, ())) != _COLUMNS:
-            raise MueError("its first line is another")
+            raise MueError("its first line differs")
         return tuple(Row(p, m, s, float(mm) if mm else None, o) for p, m, s, mm, o in table)
     except (ValueError, csv.Error) as error:
         raise MueError(

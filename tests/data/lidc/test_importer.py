@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from mue.data.lidc.importer import detect_form, read_items
 from mue.data.lidc.options import Form, Options
-from mue.data.lidc.read import read, recognise
 from mue.data.prepared.item import Item
 
 Make = Callable[..., Path]
@@ -24,37 +24,37 @@ Files = dict[str, bytes]
     ],
 )
 def test_a_form_is_recognised_by_names(pack: Make, folder: Make, name: str, form: Form):
-    assert recognise([folder({"README.txt": b"", name: b"1"})]) == form
-    assert recognise([pack({name: b"1"})]) == form
+    assert detect_form([folder({"README.txt": b"", name: b"1"})]) == form
+    assert detect_form([pack({name: b"1"})]) == form
 
 
 def test_a_pickle_is_recognised_alone_and_in_its_folder(tmp_path: Path):
     path = tmp_path / "data_lidc.pickle"
     path.write_bytes(pickle.dumps({}))
-    assert recognise([path]) == recognise([tmp_path]) == "pickle"
+    assert detect_form([path]) == detect_form([tmp_path]) == "pickle"
 
 
 def test_what_is_in_no_form_is_told_what_was_looked_for(folder: Make, tmp_path: Path):
-    with pytest.raises(ValueError, match=r"not LIDC-IDRI in a form that is known; looked for LIDC"):
-        recognise([folder({"cat.jpg": b"1"})])
+    with pytest.raises(ValueError, match=r"not LIDC-IDRI in a known form; looked for LIDC"):
+        detect_form([folder({"cat.jpg": b"1"})])
     (tmp_path / "a.zip").write_bytes(b"PK")
-    with pytest.raises(ValueError, match=r"a.zip is not LIDC-IDRI in a form that is known"):
-        recognise([tmp_path / "a.zip"])
+    with pytest.raises(ValueError, match=r"a.zip is not LIDC-IDRI in a known form"):
+        detect_form([tmp_path / "a.zip"])
 
 
 def test_an_archive_broken_from_the_start_is_said_to_be(tmp_path: Path):
     (tmp_path / "a.tar.gz").write_bytes(b"\x1f\x8b and nothing more")
-    with pytest.raises(ValueError, match=r"a.tar.gz is cut off or damaged as an archive"):
-        recognise([tmp_path / "a.tar.gz"])
+    with pytest.raises(ValueError, match=r"a.tar.gz is truncated or damaged as an archive"):
+        detect_form([tmp_path / "a.tar.gz"])
 
 
 def test_sources_of_several_forms_are_refused(pack: Make):
     one = pack({"LIDC-IDRI-0001/nodule-0/images/slice-0.png": b""}, "one.tar.gz")
     two = pack({"a/b.dcm": b""}, "two.tar.gz")
     with pytest.raises(ValueError, match=r"one.tar.gz is slices, two.tar.gz is dicom"):
-        recognise([one, two])
+        detect_form([one, two])
     with pytest.raises(ValueError, match="at least one file or folder"):
-        recognise([])
+        detect_form([])
 
 
 def test_an_unsafe_archive_is_refused_whatever_else_it_holds(
@@ -62,13 +62,13 @@ def test_an_unsafe_archive_is_refused_whatever_else_it_holds(
 ):
     source = pack(nodule() | {"../escape.png": b"1"})
     with pytest.raises(ValueError, match=r"'\.\./escape.png' in the archive source.tar.gz leaves"):
-        list(read([source], recognise([source]), Options()))
+        list(read_items([source], detect_form([source]), Options()))
 
 
 def test_progress_ends_at_the_bytes_of_the_source(pack: Make, nodule: Callable[..., Files]):
     source = pack(nodule() | nodule(k=1))
     seen: list[tuple[int, int]] = []
-    list(read([source], "slices", Options(), lambda done, total: seen.append((done, total))))
+    list(read_items([source], "slices", Options(), lambda done, total: seen.append((done, total))))
     assert seen[-1] == (source.stat().st_size, source.stat().st_size)
 
 
@@ -76,7 +76,7 @@ def test_reading_twice_gives_the_same(pack: Make, nodule: Callable[..., Files]):
     source = pack(nodule() | nodule(k=1) | nodule("LIDC-IDRI-0002"))
 
     def once() -> list[object]:
-        items = [i for i in read([source], "slices", Options()) if isinstance(i, Item)]
+        items = [i for i in read_items([source], "slices", Options()) if isinstance(i, Item)]
         return [(i.key, i.source, i.image.tobytes(), i.masks.tobytes()) for i in items]
 
     assert once() == once()
@@ -85,7 +85,7 @@ def test_reading_twice_gives_the_same(pack: Make, nodule: Callable[..., Files]):
 
 def test_a_window_is_for_dicom_alone(pack: Make, nodule: Callable[..., Files]):
     with pytest.raises(ValueError, match="`window` needs Hounsfield units"):
-        list(read([pack(nodule())], "slices", Options(window=(-1000.0, 400.0))))
+        list(read_items([pack(nodule())], "slices", Options(window=(-1000.0, 400.0))))
 
 
 @pytest.mark.parametrize(
@@ -112,10 +112,10 @@ def test_dicom_gives_the_published_slices_bit_for_bit():
         pytest.skip(f"needs {piece.name} and {slices.name} in {data}")
     published = {
         item.key: item
-        for item in read([slices], "slices", Options())
+        for item in read_items([slices], "slices", Options())
         if isinstance(item, Item) and item.patient == "LIDC-IDRI-0003"
     }
-    made = list(read([piece], "dicom", Options()))
+    made = list(read_items([piece], "dicom", Options()))
     assert len(published) == 30
     assert len(made) == 27  # the last three slices of nodule-3 are not in the piece
     for item in made:

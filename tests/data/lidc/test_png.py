@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from mue.data.lidc.importer import read_items
 from mue.data.lidc.options import Options
-from mue.data.lidc.read import read
-from mue.data.prepared.item import Bad, Item
+from mue.data.prepared.item import Item, Rejected
 
 Make = Callable[..., Path]
 Files = dict[str, bytes]
 
 
-def imported(*sources: Path, size: int | None = None) -> tuple[list[Item], list[Bad]]:
-    found = list(read(sources, "slices", Options(size=size)))
-    return [f for f in found if isinstance(f, Item)], [f for f in found if isinstance(f, Bad)]
+def imported(*sources: Path, size: int | None = None) -> tuple[list[Item], list[Rejected]]:
+    found = list(read_items(sources, "slices", Options(size=size)))
+    return [f for f in found if isinstance(f, Item)], [f for f in found if isinstance(f, Rejected)]
 
 
 def test_slices_come_with_their_four_masks(nodule: Callable[..., Files], pack: Make, folder: Make):
@@ -54,7 +54,7 @@ def test_too_few_masks_are_counted(nodule: Callable[..., Files], folder: Make, m
     items, bad = imported(folder(nodule(masks=masks) | nodule(k=1)))
     assert [i.slice for i in items] == ["slice-1"]
     assert bad == [
-        Bad("LIDC-IDRI-0001/nodule-0/images/slice-0.png", f"has {masks} masks; a slice has 4")
+        Rejected("LIDC-IDRI-0001/nodule-0/images/slice-0.png", f"has {masks} masks; a slice has 4")
     ]
 
 
@@ -77,7 +77,7 @@ def test_masks_without_an_image_are_named(nodule: Callable[..., Files], folder: 
     files = nodule()
     del files["LIDC-IDRI-0001/nodule-0/images/slice-0.png"]
     _, bad = imported(folder(files))
-    assert bad == [Bad("LIDC-IDRI-0001/nodule-0/slice-0", "has 4 masks but no image")]
+    assert bad == [Rejected("LIDC-IDRI-0001/nodule-0/slice-0", "has 4 masks but no image")]
 
 
 def test_a_second_image_is_noticed(nodule: Callable[..., Files], folder: Make):
@@ -103,7 +103,7 @@ def test_masks_of_another_size_than_the_image_are_named(
     files["LIDC-IDRI-0001/nodule-0/mask-2/slice-0.png"] = encode(np.zeros((4, 8), np.uint8))
     _, bad = imported(folder(files))
     assert bad == [
-        Bad(
+        Rejected(
             "LIDC-IDRI-0001/nodule-0/mask-2/slice-0.png",
             "is 4×8 pixels and its image 8×8; they must be the same",
         )
@@ -138,7 +138,7 @@ def test_a_png_that_claims_to_be_enormous_is_not_decoded(
     name = "LIDC-IDRI-0001/nodule-0/mask-3/slice-0.png"
     files[name] = files[name][:16] + b"\x00\x01\x00\x00" * 2 + files[name][24:]
     _, bad = imported(folder(files))
-    assert bad == [Bad(name, "is 65536×65536 pixels; at most 4096×4096 are read")]
+    assert bad == [Rejected(name, "is 65536×65536 pixels; at most 4096×4096 are read")]
 
 
 def test_masks_of_zero_and_one_are_masks(
@@ -189,7 +189,7 @@ def test_the_split_is_kept_in_the_provenance_of_a_crop(
     files = {f"val/images/{stem}.png": encode(blank + 7)}
     files |= {f"val/gt/{stem}_l{i}.png": encode(blank + 255 * (i % 2)) for i in range(4)}
     for source, prefix in ((folder(files), ""), (pack(files), "source.tar.gz/")):
-        (item,) = read([source], "crops", Options())
+        (item,) = read_items([source], "crops", Options())
         assert isinstance(item, Item)
         assert item.key == ("LIDC-IDRI-0001", "c0", "z-105.0")
         assert item.source == prefix + f"val/images/{stem}.png"

@@ -1,0 +1,145 @@
+"""LIDC-IDRI in any of its forms, imported to prepared slices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from mue.data.lidc import dicom, pickled, png
+from mue.data.lidc.archive import (
+    PICKLES,
+    ByteProgress,
+    expand_sources,
+    is_archive,
+    iterate_files,
+    total_bytes,
+)
+from mue.data.lidc.options import Form, Options
+from mue.data.prepared.item import Item, Rejected
+from mue.data.prepared.store import ImportSummary, write_prepared
+from mue.errors import MueError
+
+_KNOWN_FORMS = (
+    "LIDC-IDRI-XXXX/nodule-N/{images,mask-0..3}/slice-K.png, {train,val,test}/images/….png with "
+    "gt/…_l0.png to _l3.png, a .pickle, and .dcm with XML, in a folder or a .tar.gz"
+)
+
+
+def import_lidc(
+    sources: Sequence[str | Path],
+    out: str | Path,
+    *,
+    size: int | None = None,
+    window: tuple[float, float] | None = None,
+    skip_bad: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> ImportSummary:
+    """Prepare LIDC-IDRI from any of its four forms, in a new folder, whole or not at all.
+
+    Args:
+        sources: Folders, archives or pickles, all of one form.
+        out: The folder to write.
+        size: Side of the crops; None keeps images as they are, and is 128 for DICOM.
+        window: Hounsfield units of black and white (DICOM); None scales each crop by its own range.
+        skip_bad: Leave out what cannot be imported, instead of refusing it all.
+        progress: Called with the bytes of the sources read so far and in all.
+    """
+    paths = [Path(source) for source in sources]
+    options = Options(size=size, window=window)
+    form = detect_form(paths)
+    origin = {
+        "collection": "LIDC-IDRI",
+        "form": form,
+        "sources": sorted(path.resolve().name for path in paths),
+        "size": size,
+        "window": None if window is None else list(window),
+    }
+    items = read_items(paths, form, options, progress)
+    return write_prepared(items, Path(out), origin, skip_bad=skip_bad)
+
+
+def detect_form(sources: Sequence[Path]) -> Form:
+    """The form that all the sources are in, by the names of their files.
+
+    Raises:
+        MueError: A source is in no known form, or they are in several.
+    """
+    forms: list[tuple[Path, Form]] = [(s, _form_of_source(s)) for s in expand_sources(sources)]
+    if not forms:
+        raise MueError("name at least one file or folder to import")
+    first, form = forms[0]
+    for source, other in forms:
+        if other != form:
+            raise MueError(
+                f"import sources of one form at a time: {first.name} is {form}, "
+                f"{source.name} is {other}"
+            )
+    return form
+
+
+def _form_of_source(source: Path) -> Form:
+    if source.is_file() and source.suffix.lower() in PICKLES:
+        return "pickle"
+    form: Form | None = None
+    damage = ""
+    if source.is_dir() or is_archive(source):
+        files = iterate_files(source, lambda name: 1 if _form_of_file(name) else 0, ByteProgress())
+        for file in files:
+            if isinstance(file, Rejected):
+                damage = f" ({file.what} {file.why})"
+            else:
+                form = _form_of_file(file.name)
+                break
+    if form is None:
+        raise MueError(
+            f"{source} is not LIDC-IDRI in a known form{damage}; looked for {_KNOWN_FORMS}"
+        )
+    return form
+
+
+def _form_of_file(name: str) -> Form | None:
+    """The form that a file belongs to; `images/` is in both PNG layouts, slices are tried first."""
+    if png.parse_slices(name) is not None:
+        return "slices"
+    if png.parse_crops(name) is not None:
+        return "crops"
+    return "dicom" if name.lower().endswith(".dcm") else None
+
+
+def read_items(
+    sources: Sequence[Path],
+    form: Form,
+    options: Options,
+    progress: Callable[[int, int], None] | None = None,
+) -> Iterator[Item | Rejected]:
+    """The slices of LIDC-IDRI with the masks of their raters, in no particular order.
+
+    What cannot be imported comes between them as a `Rejected`; one with a key takes back an item
+    that came before.
+
+    Args:
+        sources: Folders, archives or pickles, all of one form. A folder that directly holds
+            archives stands for these.
+        form: What `detect_form` returned.
+        options: Crop size and CT window.
+        progress: Called with the bytes of the sources read so far and in all.
+
+    Raises:
+        MueError: A source is malicious: a path that leaves its archive, a pickle that names a
+            function.
+    """
+    sources = expand_sources(sources)
+    if options.window is not None and form != "dicom":
+        raise MueError(
+            f"`window` needs Hounsfield units, which only DICOM has; the source is {form}"
+        )
+    passes = 2 if form == "dicom" else 1
+    done = ByteProgress(passes * total_bytes(sources), progress)
+    if form == "slices":
+        yield from png.read(sources, png.parse_slices, options, done)
+    elif form == "crops":
+        yield from png.read(sources, png.parse_crops, options, done)
+    elif form == "pickle":
+        yield from pickled.read(sources, options, done)
+    else:
+        yield from dicom.read(sources, options, done)

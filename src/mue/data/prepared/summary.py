@@ -1,0 +1,56 @@
+"""Summary statistics of prepared slices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mue.data.prepared.splits import SPLITS
+from mue.data.prepared.store import Prepared
+
+
+@dataclass(frozen=True, slots=True)
+class DataSummary:
+    """What prepared slices hold.
+
+    Attributes:
+        patients: Number of patients.
+        nodules: Number of nodules.
+        slices: Number of slices.
+        annotated: Number of slices with 0, 1, … r masks that are not empty.
+        splits: Number of patients and of slices of each split.
+        size: Height and width.
+        spacing: Smallest and largest millimetres from pixel to pixel, where known.
+        form: The form they were imported from.
+        digest: sha256 of all of it.
+    """
+
+    patients: int
+    nodules: int
+    slices: int
+    annotated: tuple[int, ...]
+    splits: dict[str, tuple[int, int]]
+    size: tuple[int, int]
+    spacing: tuple[float, float] | None
+    form: str
+    digest: str
+
+
+def summarize(prepared: Prepared) -> DataSummary:
+    """Count what prepared slices hold."""
+    rows = prepared.rows
+    annotated = prepared.masks.any(axis=2).sum(axis=1)
+    members = {split: [rows[i] for i in prepared.members(split)] for split in SPLITS}
+    spacing = [row.spacing for row in rows if row.spacing is not None]
+    return DataSummary(
+        patients=len({row.patient for row in rows}),
+        nodules=len({(row.patient, row.nodule) for row in rows}),
+        slices=len(rows),
+        annotated=tuple(np.bincount(annotated, minlength=prepared.raters + 1).tolist()),
+        splits={name: (len({r.patient for r in m}), len(m)) for name, m in members.items()},
+        size=prepared.size,
+        spacing=(min(spacing), max(spacing)) if spacing else None,
+        form=str(prepared.meta.get("origin", {}).get("form", "unknown")),
+        digest=prepared.digest,
+    )
