@@ -23,6 +23,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,7 @@ PASSING = {"seconds", "version", "commit", "torch"}
 """Keys of a report whose values may differ between two runs of the same code."""
 PROBE = Path(__file__).with_name("checkout_probe.py")
 Tensors = dict[str, NDArray[Any]]
+Checkouts = tuple[Path, Path]
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,12 @@ def environment(checkout: Path, *, gpu: bool = False) -> dict[str, str]:
     path = os.pathsep.join(str((checkout / part).resolve()) for part in ("src", "benchmarks"))
     found = {"OMP_NUM_THREADS": "1", **os.environ, "PYTHONPATH": path}
     return found if gpu else {**found, "CUDA_VISIBLE_DEVICES": ""}
+
+
+def run_both(checkouts: Checkouts, folders: Checkouts, *words: str) -> None:
+    """Run Python in both checkouts side by side."""
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda where: run(*where, *words), zip(checkouts, folders, strict=True)))
 
 
 def run(checkout: Path, folder: Path, *words: str) -> None:
@@ -150,24 +158,23 @@ def reports(folder: Path) -> dict[str, Any]:
     return found
 
 
-def compare_results(checkouts: tuple[Path, Path], work: Path) -> Iterator[Row]:
+def compare_results(checkouts: Checkouts, work: Path) -> Iterator[Row]:
     """The rows of the table, as they are found."""
     given = inputs(checkouts[0])
     save_file(given, work / "inputs.safetensors")
     folders = (work / "before", work / "after")
-    for checkout, folder in zip(checkouts, folders, strict=True):
+    for folder in folders:
         folder.mkdir()
-        run(checkout, folder, "-P", str(PROBE), "answers", "../inputs.safetensors", ".")
+    run_both(checkouts, folders, "-P", str(PROBE), "answers", "../inputs.safetensors", ".")
     for model in given:
         found = [load_file(folder / f"{model}.safetensors") for folder in folders]
         yield compared(f"answers of {model}", *found)
     for preset in TRAINED:
-        for checkout, folder in zip(checkouts, folders, strict=True):
-            run(checkout, folder, *f"-m mue train {preset} --seed 0 --out {preset}".split())
+        words = f"-m mue train {preset} --seed 0 --out {preset}".split()
+        run_both(checkouts, folders, *words)
         found = [load_file(folder / preset / "weights.safetensors") for folder in folders]
         yield compared(f"weights of mue train {preset}", *found)
-    for checkout, folder in zip(checkouts, folders, strict=True):
-        run(checkout, folder, *["-m", "mue", "demo", "--out", "demo"])
+    run_both(checkouts, folders, "-m", "mue", "demo", "--out", "demo")
     yield compared_reports("mue demo", *(reports(folder / "demo") for folder in folders))
 
 
@@ -217,7 +224,7 @@ def take_turns(
 
 
 def compare_speed(
-    checkouts: tuple[Path, Path], timed: dict[str, int], repeats: int
+    checkouts: Checkouts, timed: dict[str, int], repeats: int
 ) -> Iterator[tuple[str, list[list[float]]]]:
     """The seconds of each repeat, before and after, of everything that is timed."""
     timers = [
