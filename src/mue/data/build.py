@@ -14,7 +14,7 @@ from mue.data.prepared.store import Prepared, open_prepared
 from mue.data.source import Source
 from mue.data.synthetic.guess import GuessingGame
 from mue.data.synthetic.toy import Bars
-from mue.data.synthetic.vector import Turns
+from mue.data.synthetic.vector import Rotations
 from mue.errors import MueError
 
 _SPLIT_OFFSET = 1 << 40
@@ -77,7 +77,7 @@ def _slices(spec: SourceSpec) -> Source:
 SOURCES: dict[str, Callable[[SourceSpec], Source]] = {
     "guess": _guess,
     "toy": lambda spec: Bars(seed=spec.split_seed, device=spec.device),
-    "vector": lambda spec: Turns(seed=spec.split_seed, device=spec.device),
+    "vector": lambda spec: Rotations(seed=spec.split_seed, device=spec.device),
     "slices": _slices,
 }
 """Data sets by `data.name`. A new one adds a line here."""

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from mue.data.synthetic.digits import digits
+from mue.data.synthetic.digits import load_digits
 
 ORIGINAL = Path(os.environ.get("MUE_DATA", Path(__file__).parents[4] / "shared" / "data")) / "mnist"
 
 
 def test_every_digit_is_filed_under_its_label():
     for split, total in (("train", 60_000), ("test", 10_000)):
-        pool = digits(split)
+        pool = load_digits(split)
         assert pool.count.sum() == total == len(pool.image)
         assert torch.equal(pool.first[1:], pool.count.cumsum(0)[:-1])
 
@@ -30,4 +30,4 @@ def test_the_packaged_digits_are_mnist(split, file):
         assert md5 == "6bbc9ace898e44ae57da46a324031adb"  # as docs/data.md says
     order = np.frombuffer(label, np.uint8).argsort(kind="stable")
     image = np.frombuffer(raw[16:], np.uint8).reshape(-1, 28, 28)[order]
-    assert np.array_equal(digits(split).image.numpy(), image)
+    assert np.array_equal(load_digits(split).image.numpy(), image)

@@ -2,7 +2,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mue.data.synthetic.digits import digits
+from mue.data.synthetic.digits import load_digits
 from mue.data.synthetic.guess import GuessingGame
 
 PAPER = {
@@ -29,7 +29,7 @@ def game() -> GuessingGame:
     ],
 )
 def test_the_digits_are_mnist(split, counts):
-    found = digits(split)
+    found = load_digits(split)
     assert found.count.tolist() == counts
     assert found.first.tolist() == [sum(counts[:label]) for label in range(10)]
     assert len(found.image) == sum(counts)
@@ -37,7 +37,7 @@ def test_the_digits_are_mnist(split, counts):
 
 def test_digits_belong_to_their_labels():
     """The mean training digit of each label recognises test digits, as it has since 1998."""
-    train, test = digits("train"), digits("test")
+    train, test = load_digits("train"), load_digits("test")
     rows = zip(train.first.tolist(), train.count.tolist(), strict=True)
     means = torch.stack([train.image[a : a + n].flatten(1).float().mean(dim=0) for a, n in rows])
     label = torch.arange(10).repeat_interleave(test.count)
@@ -98,7 +98,7 @@ def test_digits_are_held_as_often_as_the_category_says(game):
 
 def test_each_category_shows_its_digits():
     """Every tile is one of MNIST's digits of the label that the paper puts there."""
-    pool, game = digits("test"), GuessingGame("test")
+    pool, game = load_digits("test"), GuessingGame("test")
     case = game.case(torch.arange(12))
     for x, group in zip(case.x[:, 0], case.group, strict=True):
         for tile, label in zip(x.split(28, dim=1), PAPER[group][0], strict=True):

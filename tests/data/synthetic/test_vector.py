@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from mue.data.synthetic.vector import KINDS, NOISE, Turns
+from mue.data.synthetic.vector import KINDS, NOISE, Rotations
 
 RADIUS = {"near": 1, "middle": 2, "far": 3}
 
@@ -11,8 +11,8 @@ RADIUS = {"near": 1, "middle": 2, "far": 3}
 @pytest.fixture(scope="module")
 def drawn():
     """Pairs and cases of the same items, and which turn each pair took."""
-    turns, index = Turns(seed=2), torch.arange(6000)
-    pair, case = turns.pair(index), turns.case(index)
+    rotations, index = Rotations(seed=2), torch.arange(6000)
+    pair, case = rotations.pair(index), rotations.case(index)
     return pair, case, (case.ys - pair.y).norm(dim=2).argmin(dim=1)
 
 
@@ -55,10 +55,10 @@ def test_answers_deviate_from_their_mode_by_the_noise(drawn):
 
 
 def test_an_item_is_the_same_in_any_batch():
-    turns, index = Turns(seed=7), torch.randperm(1000)[:20]
-    pair, case = turns.pair(index), turns.case(index)
+    rotations, index = Rotations(seed=7), torch.randperm(1000)[:20]
+    pair, case = rotations.pair(index), rotations.case(index)
     for place, i in enumerate(index):
-        alone = turns.pair(i[None])
+        alone = rotations.pair(i[None])
         torch.testing.assert_close(alone.x[0], pair.x[place], rtol=0, atol=1e-6)
         torch.testing.assert_close(alone.y[0], pair.y[place], rtol=0, atol=1e-6)
-        assert turns.case(i[None]).id[0] == case.id[place]
+        assert rotations.case(i[None]).id[0] == case.id[place]

@@ -1,4 +1,4 @@
-"""Prepared slices as a data set: a split of them, resident on the device."""
+"""Prepared slices as a data set for training and evaluation."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from mue.types import Case, Pair
 class Slices:
     """The slices of a split, with the masks of their raters.
 
-    `pair` draws from them without end: item i is a slice, raters and a view of it that depend on
-    (seed, i) alone. `case` gives slice i itself, with all of its raters. Slices stay bytes and
-    masks bits until they are asked for: 10,000 slices of 128 x 128 with four raters take 250 MB.
-    They lie on the device, or, with `on_device` False, in their files: then the bytes and
-    bits that a batch needs are read and brought there, and unpacked and augmented there.
+    `pair` samples without end: item i is a random slice, augmented, with random raters, all of
+    it from (seed, i) alone. `case` gives slice i itself with all of its raters. Slices are kept as
+    bytes and masks as bits: 10,000 slices of 128 x 128 with four raters take 250 MB. They are kept
+    on the device or, with `on_device` False, in their files: then those of a batch are read, copied
+    to the device, and unpacked and augmented there.
     """
 
     def __init__(
@@ -67,10 +67,10 @@ class Slices:
         return len(self.rows)
 
     def pair(self, index: Int[Tensor, " b"]) -> Pair:
-        """Slices drawn with replacement, each in a view of its own and with some of its raters."""
+        """Slices sampled with replacement, each augmented, with some of its raters."""
         total = self._prepared.raters
-        where = self.device if self.on_device else torch.device("cpu")
-        u = uniform(self.seed, index.to(where), 1 + N_UNIFORM + total)
+        rows_on = self.device if self.on_device else torch.device("cpu")
+        u = uniform(self.seed, index.to(rows_on), 1 + N_UNIFORM + total)
         which = (u[:, 0].double() * len(self.rows)).long()
         order = u[:, 1 + N_UNIFORM :].argsort(dim=1)[:, : self.raters]
         u, order = u.to(self.device), order.to(self.device)
@@ -80,7 +80,7 @@ class Slices:
         return Pair(x, y[:, :, None])
 
     def case(self, index: Int[Tensor, " b"]) -> Case:
-        """The slices themselves, each with the masks of all of its raters."""
+        """The slices themselves, each with the masks of all of its raters, weighted equally."""
         index = index.to(self.device)
         total = self._prepared.raters
         order = torch.arange(total, device=self.device).expand(len(index), -1)
@@ -104,11 +104,11 @@ class Slices:
         bits = (packed[..., None] >> self._bit) & 1
         return bits.flatten(2)[..., : h * w].unflatten(2, (h, w)).float()
 
-    def _rows(self, here: Tensor | None, files: np.ndarray, which: Int[Tensor, " b"]) -> Tensor:
-        """The bytes of some slices, on the device."""
-        if here is not None:
-            return here[which.to(self.device)]
-        found = torch.from_numpy(files[self._member[which.cpu().numpy()]])
+    def _rows(self, kept: Tensor | None, file: np.ndarray, which: Int[Tensor, " b"]) -> Tensor:
+        """Rows of an array that is kept on the device, or else of its file."""
+        if kept is not None:
+            return kept[which.to(self.device)]
+        rows = torch.from_numpy(file[self._member[which.cpu().numpy()]])
         if self.device.type == "cuda":
-            found = found.pin_memory()
-        return found.to(self.device, non_blocking=True)
+            rows = rows.pin_memory()
+        return rows.to(self.device, non_blocking=True)

@@ -1,4 +1,4 @@
-"""Which patients are for training, validation and test."""
+"""The split of patients into training, validation and test sets."""
 
 import hashlib
 from typing import Literal

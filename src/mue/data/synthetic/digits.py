@@ -13,8 +13,8 @@ from torch import Tensor
 
 from mue.errors import MueError
 
-Split = Literal["train", "test"]
-_COUNT: dict[Split, int] = {"train": 60_000, "test": 10_000}
+MnistSplit = Literal["train", "test"]
+_COUNT: dict[MnistSplit, int] = {"train": 60_000, "test": 10_000}
 _SIDE = 28
 
 
@@ -34,7 +34,7 @@ class Digits:
 
 
 @cache
-def digits(split: Split) -> Digits:
+def load_digits(split: MnistSplit) -> Digits:
     """The digits of a split, read from the package.
 
     The file is the images as bytes, digit after digit, then their labels, compressed by xz.
