@@ -254,13 +254,15 @@ def main() -> None:
     parser.add_argument("before", type=Path)
     parser.add_argument("after", type=Path)
     parser.add_argument("--speed", action="store_true", help="compare times instead of results")
+    parser.add_argument("--only", nargs="+", choices=TIMED, default=list(TIMED), help="is timed")
     parser.add_argument("--repeats", type=int, default=9, help="of each measurement of time")
     parser.add_argument("--limit", type=float, default=1.05, help="the highest ratio allowed")
     options = parser.parse_args()
     checkouts, good = (options.before, options.after), True
+    timed = {what: TIMED[what] for what in options.only}
     if options.speed:
         print(f"{'':<20}{'before, ms':>12}{'after, ms':>12}{'ratio':>8}", flush=True)
-        for what, taken in compare_speed(checkouts, TIMED, options.repeats):
+        for what, taken in compare_speed(checkouts, timed, options.repeats):
             old, new = (1e3 * statistics.median(seconds) for seconds in taken)
             good &= new / old <= options.limit
             print(f"{what:<20}{old:>12.3f}{new:>12.3f}{new / old:>8.3f}", flush=True)
