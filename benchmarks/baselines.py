@@ -27,12 +27,11 @@ from typing import Any
 import torch
 
 import mue
-from mue.commands import run
 from mue.config.presets import preset
 from mue.data.prepared.store import open_prepared
 from mue.data.synthetic.guess import CATEGORIES
 from mue.evaluation.compare import HIGHER, SAMPLES, ComparedModel, Point, best
-from mue.inference.load import bundled
+from mue.inference.load import bundled, find
 from mue.metrics.interval import Interval
 from mue.plots.comparison import plot_comparison, plot_sample_curve
 from mue.plots.style import save_figure
@@ -110,7 +109,7 @@ def outcome(task: Task, runs: Path) -> Outcome:
     path = folder / "comparison.json"
     asked: dict[str, Any] = {
         "seed": SEED,
-        "weights": {n: weights_digest(run.find(m)) for n, m in task.models.items()},
+        "weights": {n: weights_digest(find(m)) for n, m in task.models.items()},
     }
     if task.data is None:
         asked["inputs"] = INPUTS
@@ -127,7 +126,7 @@ def outcome(task: Task, runs: Path) -> Outcome:
             seed=SEED,
             samples=task.samples,
             out=folder,
-        ).content
+        ).report
     return Outcome(task, content, [compared_model(values) for values in content["models"]])
 
 
@@ -167,7 +166,7 @@ def trainings(found: Outcome) -> str:
     """How each model was made."""
     rows: list[list[str]] = []
     for name, model in found.task.models.items():
-        config, made = load_config(run.find(model)), origin(run.find(model))
+        config, made = load_config(find(model)), origin(find(model))
         t, usual = config.train, preset(name).train.steps
         size = f"{t.steps:,} steps of {t.batch}"
         words = ["mue train", name, *(["--data lidc"] if found.task.data else [])]
@@ -188,7 +187,7 @@ def shortened(found: Outcome) -> str:
     """Which models were trained for another number of steps than their presets have."""
     steps: dict[tuple[int, int], list[str]] = {}
     for name, model in found.task.models.items():
-        pair = (load_config(run.find(model)).train.steps, preset(name).train.steps)
+        pair = (load_config(find(model)).train.steps, preset(name).train.steps)
         if pair[0] != pair[1]:
             steps.setdefault(pair, []).append(f"`{name}`")
     return " ".join(

@@ -21,9 +21,8 @@ from typing import Any
 import torch
 
 import mue
-from mue.commands import run
 from mue.data.prepared.store import open_prepared
-from mue.evaluation.raters import evaluate_raters
+from mue.inference.load import find
 from mue.metrics.calibration import reliability
 from mue.plots.comparison import plot_spread
 from mue.plots.history import plot_history
@@ -74,19 +73,15 @@ def rows(runs: Path) -> list[Row]:
 def measure(row: Row, data: Path, runs: Path) -> tuple[dict[str, Any], Path]:
     """Its report on the test patients, and the table of slices beside it."""
     folder = runs / Path(row.model).name
-    path = folder / "report.json"
+    path, table = folder / "report-test.json", folder / "slices-test.csv"
     if path.is_file():
         content = json.loads(path.read_text())
-        asked = ("test", open_prepared(data).digest, weights_digest(run.find(row.model)))
+        asked = ("test", open_prepared(data).digest, weights_digest(find(row.model)))
         if tuple(content.get(name) for name in ("split", "data", "weights")) == asked:
-            made = {"trained_with": origin(run.find(row.model))}
-            return content | made, folder / "slices.csv"
+            made = {"trained_with": origin(find(row.model))}
+            return content | made, table
     print(f"evaluating {row.name}")
-    evaluation = evaluate_raters(mue.load(row.model), data, split="test")
-    content = run.report(row.model, evaluation)
-    run.save_report(path, content)
-    evaluation.save_table(folder / "slices.csv")
-    return content, folder / "slices.csv"
+    return mue.evaluate(row.model, data=data, out=folder).report, table
 
 
 def number(value: dict[str, float]) -> str:
@@ -108,8 +103,8 @@ def table(found: list[tuple[Row, dict[str, Any]]]) -> str:
 
 def details(row: Row, content: dict[str, Any]) -> str:
     """One model: its commands, what it was made with, and every metric."""
-    made, config = content["trained_with"], load_config(run.find(row.model))
-    log = run.find(row.model) / LOG
+    made, config = content["trained_with"], load_config(find(row.model))
+    log = find(row.model) / LOG
     took = f", {read_log(log.parent)[-1].seconds:.0f} s" if log.is_file() else ""
     size = f"{config.train.steps:,} steps of {config.train.batch} slices{took}"
     about = f"Seed {config.train.seed}, {size}; version {made['version']}, commit {made['commit']}."
@@ -158,7 +153,7 @@ def main() -> None:
     about = f"{first['slices']:,} test slices"
     spread = {name: column(path, "ged") for name, path in slices.items()}
     curves = {
-        name: reliability(column(path, "presence").clamp(0, 1), column(path, "drawn"))
+        name: reliability(column(path, "presence").clamp(0, 1), column(path, "annotated"))
         for name, path in slices.items()
     }
     save_figure(plot_spread(spread, f"energy distance (GED), {about}"), target / "spread.png")
@@ -167,7 +162,7 @@ def main() -> None:
     )
     plotted: list[list[LogRecord]] = []  # a calibrated model has the history of its original
     for row, _ in found:
-        history, name = read_log(run.find(row.model)), Path(row.model).name
+        history, name = read_log(find(row.model)), Path(row.model).name
         if history and history not in plotted:
             plotted.append(history)
             save_figure(plot_history(history, name), target / f"history-{name}.png")

@@ -19,7 +19,8 @@ import torch
 
 import mue
 from mue.cli.main import main as cli
-from mue.commands import run
+from mue.commands.demo import DEMO
+from mue.inference.load import find
 from mue.training.checkpoint import commit, load_config
 from mue.training.log import read_log
 from pages import ROOT, insert, markdown
@@ -49,8 +50,7 @@ def trained(preset: str, seed: int, *options: str) -> Row:
 
 def measure(row: Row) -> dict[str, Any]:
     """Its report on 1,000 test inputs, seed 0."""
-    predictor = mue.load(row.model, device="cpu")
-    return run.report(row.model, mue.evaluate(predictor, inputs=1000, seed=0))
+    return mue.evaluate(row.model, inputs=1000, seed=0, device="cpu").report
 
 
 def table(rows: list[Row], reports: list[dict[str, Any]]) -> str:
@@ -68,7 +68,7 @@ def table(rows: list[Row], reports: list[dict[str, Any]]) -> str:
 def details(row: Row, content: dict[str, Any]) -> str:
     """One model: its command, what it was made with, and its probabilities."""
     made = content["trained_with"]
-    seed = load_config(run.find(row.model)).train.seed
+    seed = load_config(find(row.model)).train.seed
     took = f", {row.seconds:.0f} s of training on this machine" if row.seconds else ""
     about = f"Seed {seed}, version {made['version']}, commit {made['commit']}{took}."
     columns = ["category", "mode", "true", "predicted", "deviation over inputs"]
@@ -103,11 +103,11 @@ def main() -> None:
     insert(ROOT / "README.md", summary, "results")
     everything = "\n\n".join([summary, *map(details, rows, reports)])
     insert(ROOT / "docs" / "results.md", everything, "results")
-    for model in run.DEMO:
+    for model in DEMO:
         mue.figure(model, out=ROOT / "docs" / "figures" / model, device="cpu")
     for name, row in (("guess-quick", rows[2]), ("vector", rows[-1])):
         drawn = mue.figure(row.model, out=ROOT / "docs" / "figures" / name, device="cpu")
-        print(*drawn, sep="\n")
+        print(*drawn.files, sep="\n")
     print(summary)
 
 

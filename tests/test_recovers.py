@@ -7,6 +7,7 @@ import pytest
 
 import mue
 from mue.data.synthetic import toy, vector
+from mue.evaluation.known_modes import ModeEvaluation
 
 
 @pytest.mark.parametrize(
@@ -20,7 +21,9 @@ from mue.data.synthetic import toy, vector
 def test_a_preset_recovers_the_probabilities_of_its_data(tmp_path, preset, method, kinds, within):
     config = mue.preset(preset)
     assert config.method == method
-    judged = mue.evaluate(mue.load(mue.train(config, tmp_path / "run"), device="cpu"), inputs=500)
+    folder = mue.train(config, tmp_path / "run")
+    judged = mue.evaluate(folder, inputs=500, device="cpu").scores
+    assert isinstance(judged, ModeEvaluation)
     found = defaultdict(list)
     for group, predicted in zip(judged.group, judged.predicted.tolist(), strict=True):
         found[group].append(predicted)

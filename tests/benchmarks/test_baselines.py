@@ -8,6 +8,7 @@ from types import ModuleType
 import pytest
 import torch
 
+from mue.commands.compare import ComparisonResult
 from mue.data.synthetic.guess import CATEGORIES
 from mue.metrics.modes import mode_tv
 
@@ -96,7 +97,7 @@ def test_intervals_that_touch_overlap(page):
 
 def test_a_comparison_of_the_same_weights_is_used_again(page, monkeypatch, tmp_path):
     task = page.Task("guess", {"guess": "guess", "guess-exact": "guess-exact"}, ())
-    weights = {name: page.weights_digest(page.run.find(name)) for name in task.models}
+    weights = {name: page.weights_digest(page.find(name)) for name in task.models}
     kept = {"seed": 0, "inputs": 1000, "weights": weights, "models": []}
     (tmp_path / "compare-guess").mkdir()
     path = tmp_path / "compare-guess" / "comparison.json"
@@ -105,7 +106,7 @@ def test_a_comparison_of_the_same_weights_is_used_again(page, monkeypatch, tmp_p
 
     def compare(models, **_):
         made.append(models)
-        return page.run.Comparison([], kept, [])
+        return ComparisonResult([], kept, ())
 
     monkeypatch.setattr(page.mue, "compare", compare)
     assert page.outcome(task, tmp_path).content == kept

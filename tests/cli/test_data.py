@@ -62,7 +62,7 @@ def test_an_import_says_what_it_found(mue, source, tmp_path, lesion):
     said = mue("data", "import", "lidc", "source", "--out", "out")
     assert said.code == 0, said
     assert "out: 3 patients, 3 nodules, 6 slices\n" in said.out
-    assert "raters who drew a lesion" in said.out
+    assert "raters who annotated a lesion" in said.out
     assert "prepared out\n" in said.out
     assert "left out" not in said.out
     found = open_prepared(tmp_path / "out", verify=True)
@@ -342,13 +342,13 @@ def test_an_evaluation_in_json_is_json_alone(mue, copy, lesions):
     said = mue("evaluate", "copy", "--data", lesions, "--split", "val", "--json", "--device", "cpu")
     assert (said.code, said.err) == (0, "")
     report = json.loads(said.out)
-    assert json.loads((copy / "report.json").read_text()) == report
+    assert json.loads((copy / "report-val.json").read_text()) == report
     assert (report["model"], report["method"], report["split"]) == ("copy", "exact", "val")
     assert (report["slices"], report["patients"]) == (12, 3)
     assert report["ged"].keys() == {"mean", "std", "low", "high"}
     digest = open_prepared(lesions).digest
     assert report["data"] == report["trained_with"]["data"] == digest
-    lines = (copy / "slices.csv").read_text().splitlines()
+    lines = (copy / "slices-val.csv").read_text().splitlines()
     assert len(lines) == 1 + 12
     assert lines[0].startswith("id,patient,ged,rest,ged_16")
 
@@ -359,9 +359,12 @@ def test_an_evaluation_for_people_is_a_table(mue, lesions, tmp_path):
     assert said.code == 0
     for word in ("12 test slices", "3 patients", "ged", "hm_iou_16", "presence ece", "in use"):
         assert word in " ".join(said.out.split())
-    assert "report   elsewhere/report.json\n" in said.out
-    assert "slices   elsewhere/slices.csv\n" in said.out
-    assert {p.name for p in (tmp_path / "elsewhere").iterdir()} == {"report.json", "slices.csv"}
+    assert "report   elsewhere/report-test.json\n" in said.out
+    assert "slices   elsewhere/slices-test.csv\n" in said.out
+    assert {p.name for p in (tmp_path / "elsewhere").iterdir()} == {
+        "report-test.json",
+        "slices-test.csv",
+    }
     assert "12/12" in said.err
 
 
@@ -373,9 +376,9 @@ def test_an_evaluation_for_people_is_a_table(mue, lesions, tmp_path):
         ("evaluate copy --data nowhere", "nowhere is not prepared data"),
         ("evaluate game --data lesions", "--data must be left out for 'toy'"),
         ("figure copy", "--data must name a folder of prepared slices for this model"),
-        ("figure copy game", "must be given one MODEL, or several with --data, got 2"),
-        ("figure", "must be given one MODEL, or several with --data, got 0"),
-        ("figure game --data lesions --out new", "this model answers 'toy', and lesions holds"),
+        ("figure game copy", "--data must name a folder of prepared slices for this model"),
+        ("figure", "`models` must name at least one model, got none"),
+        ("figure game --data lesions --out new", "--data must be left out for 'toy'"),
         ("calibrate game new --data lesions", "--data must be left out for 'toy'"),
         ("calibrate copy copy --data lesions", "copy must be empty or not exist yet"),
         ("calibrate copy new --data nowhere", "nowhere is not prepared data"),

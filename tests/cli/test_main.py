@@ -8,7 +8,11 @@ import pytest
 import torch
 from PIL import Image
 
-from mue.commands import run
+from mue.commands import demo as demo_module
+from mue.commands import figure as figure_module
+from mue.commands.demo import DEMO, DemoResult
+from mue.commands.figure import FigureResult
+from mue.commands.report import load_models, report
 from mue.config.presets import preset
 from mue.data.synthetic.toy import Bars
 from mue.evaluation.known_modes import ModeEvaluation
@@ -250,7 +254,7 @@ def test_an_evaluation_in_json_is_json_alone(mue, folder):
     assert {(row["group"], row["mode"]) for row in report["table"]} == {
         (group, mode) for group in ("dim", "bright") for mode in (1, 2)
     }
-    assert json.loads((folder / "report.json").read_text()) == report
+    assert json.loads((folder / "report-test.json").read_text()) == report
 
 
 def test_an_evaluation_for_people_is_a_table(mue, folder, tmp_path):
@@ -258,16 +262,19 @@ def test_an_evaluation_for_people_is_a_table(mue, folder, tmp_path):
     assert said.code == 0
     for word in ("dim", "bright", "predicted", "true", "mode_tv", "rest", "in use"):
         assert word in said.out
-    assert "report   elsewhere/report.json\n" in said.out
-    assert (tmp_path / "elsewhere" / "report.json").is_file()
-    assert not (folder / "report.json").exists()
+    assert "report   elsewhere/report-test.json\n" in said.out
+    assert (tmp_path / "elsewhere" / "report-test.json").is_file()
+    assert not (folder / "report-test.json").exists()
 
 
 def test_the_report_of_a_bundled_model_goes_into_the_folder_of_runs(mue, tmp_path):
     said = mue("evaluate", "guess", "--inputs", 4, "--k", 4, "--json", "--device", "cpu")
     report = json.loads(said.out)
     assert (report["model"], report["method"], report["k"]) == ("guess", "vq", 4)
-    assert json.loads((tmp_path / "runs" / "guess" / "report.json").read_text()) == report
+    assert (
+        json.loads((tmp_path / "runs" / "bundled" / "guess" / "report-test.json").read_text())
+        == report
+    )
 
 
 # --- predict --------------------------------------------------------------------------------------
@@ -309,14 +316,14 @@ def test_without_k_a_model_of_few_codes_answers_with_all_it_has(mue):
 def test_figures_are_named_where_they_are(mue, monkeypatch):
     calls = []
 
-    def figure(model, **options):
-        calls.append((model, options["out"]))
-        return [Path("drawn/modes.png"), Path("drawn/top-4.png")]
+    def figure(models, **options):
+        calls.append((models, options["out"]))
+        return FigureResult((Path("drawn/modes.png"), Path("drawn/top-4.png")))
 
-    monkeypatch.setattr(run, "figure", figure)
+    monkeypatch.setattr(figure_module, "figure", figure)
     said = mue("figure", "guess", "--out", "drawn")
     assert (said.code, said.out) == (0, "figure   drawn/modes.png\nfigure   drawn/top-4.png\n")
-    assert calls == [("guess", Path("drawn"))]
+    assert calls == [(("guess",), Path("drawn"))]
 
 
 @pytest.mark.usefixtures("folder")
@@ -337,17 +344,19 @@ def test_the_demonstration_prints_both_tables_and_says_where_everything_is(mue, 
         group=("A",),
         codes=2,
         k=2,
+        split="test",
         seed=0,
     )
 
-    def demo(out, *, watch, inputs):
-        for model in run.DEMO:
-            (out / "figures" / model).mkdir(parents=True)
-            (out / "figures" / model / "modes.png").touch()
-            watch(model, inputs)
-        return {model: run.report(model, judged) for model in run.DEMO}
+    def demo(out, *, progress):
+        models = load_models(DEMO, device="cpu")
+        for model in models:
+            progress(model.name, 1000, 1000)
+        files = [out / "figures" / model / "modes.png" for model in DEMO]
+        reports = {model.name: report(model, judged) for model in models}
+        return DemoResult(reports, (out / "report.json", *files))
 
-    monkeypatch.setattr(run, "demo", demo)
+    monkeypatch.setattr(demo_module, "demo", demo)
     said = mue("demo", "--out", "shown")
     assert said.code == 0
     assert said.out.count("mode_tv  mean 0.1000") == 2

@@ -8,7 +8,7 @@ from mue.data.prepared.item import Item
 from mue.data.prepared.splits import split_of
 from mue.data.prepared.store import open_prepared, write_prepared
 from mue.evaluation import calibrate as calibrating
-from mue.evaluation.calibrate import Calibration, calibrate
+from mue.evaluation.calibrate import Calibration, fit_calibration
 from mue.inference.load import load
 from mue.inference.predictor import Predictor
 from mue.metrics.energy import ged
@@ -115,14 +115,14 @@ def distance(predictor: Predictor, source: Slices) -> float:
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
 def test_a_known_temperature_is_recovered(lesion_config, val, temperature):
     """1,200 slices with four draws each: within a tenth, and no code favoured."""
-    found = calibrate(distorted(lesion_config, temperature), val)
+    found = fit_calibration(distorted(lesion_config, temperature), val, len(val))
     assert found.temperature == pytest.approx(temperature, rel=0.1)
     assert found.shift.abs().max() < 0.15
 
 
 def test_known_shifts_are_recovered(lesion_config, val):
     shift = torch.tensor([1.0, -1.0, 0.5, -0.5])
-    found = calibrate(distorted(lesion_config, 2.0, shift), val)
+    found = fit_calibration(distorted(lesion_config, 2.0, shift), val, len(val))
     assert found.temperature == pytest.approx(2.0, rel=0.1)
     torch.testing.assert_close(found.shift, shift, atol=0.15, rtol=0)
 
@@ -130,7 +130,7 @@ def test_known_shifts_are_recovered(lesion_config, val):
 @pytest.mark.parametrize("temperature", [0.3, 3.0])
 def test_what_is_said_of_before_and_after_is_what_the_metric_says(lesion_config, val, temperature):
     predictor = distorted(lesion_config, temperature)
-    found = calibrate(predictor, val)
+    found = fit_calibration(predictor, val, len(val))
     negligible = 1e-3  # answers less probable than 1e-4 before are not decoded
     assert found.before == pytest.approx(distance(predictor, val), abs=negligible)
     assert found.after == pytest.approx(distance(folded(predictor, found), val), abs=negligible)
@@ -143,7 +143,7 @@ def test_what_is_said_of_before_and_after_is_what_the_metric_says(lesion_config,
 def test_what_is_written_is_what_was_fitted_where_many_codes_are_idle(lesion_config, val):
     """60 codes that nobody draws, of a thousandth each at the most: e^-7 before the distortion."""
     predictor = distorted(lesion_config, 3.0, extra=60)
-    found = calibrate(predictor, val)
+    found = fit_calibration(predictor, val, len(val))
     assert found.temperature == pytest.approx(3.0, rel=0.15)
     assert found.after < found.before + 1e-9
     assert found.after == pytest.approx(distance(folded(predictor, found), val), abs=0.005)
@@ -158,7 +158,7 @@ def test_codes_that_are_not_in_use_gain_nothing(lesion_config, val):
     network(predictor).prior.bias[CODES:] = -10
     idle = network(predictor)(val.case(torch.arange(1200)).x).log_prior.exp()[:, CODES:]
     assert idle.max() < 1e-4
-    found = calibrate(predictor, val)
+    found = fit_calibration(predictor, val, len(val))
     after = folded(predictor, found)
     still = network(after)(val.case(torch.arange(1200)).x).log_prior.exp()[:, CODES:]
     assert still.sum(dim=1).max() < 0.02
@@ -190,16 +190,16 @@ def test_folding_changes_the_last_layer_of_the_prior_and_nothing_else(lesion_mod
 def test_calibrating_leaves_every_tensor_of_the_model_as_it_was(lesion_config, val):
     predictor = distorted(lesion_config, 2.0)
     before = {name: value.clone() for name, value in predictor.network.state_dict().items()}
-    calibrate(predictor, val)
+    fit_calibration(predictor, val, len(val))
     after = predictor.network.state_dict()
     assert all(torch.equal(value, after[name]) for name, value in before.items())
 
 
 def test_a_calibration_does_not_depend_on_the_batch_size(lesion_config, val, monkeypatch):
     predictor, told = distorted(lesion_config, 2.0), []
-    one = calibrate(predictor, val, watch=lambda *a: told.append(a))
+    one = fit_calibration(predictor, val, len(val), progress=lambda *a: told.append(a))
     monkeypatch.setattr(calibrating, "_BATCH", 500)
-    two = calibrate(predictor, val)
+    two = fit_calibration(predictor, val, len(val))
     assert two.temperature == pytest.approx(one.temperature, rel=1e-3)
     assert two.after == pytest.approx(one.after, abs=1e-5)
     assert told[-1] == (1200, 1200)

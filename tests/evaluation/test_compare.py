@@ -1,64 +1,66 @@
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
-import mue
 from mue.data.synthetic.toy import Bars
 from mue.evaluation.compare import (
     ComparedModel,
     best,
-    compare,
+    check_comparable,
+    compare_models,
     latent_samples,
-    load_models,
     metrics_of,
-    names_of,
     sample_curve,
 )
 from mue.evaluation.known_modes import evaluate_modes
 from mue.evaluation.raters import evaluate_raters
 from mue.inference.load import load
+from mue.inference.predictor import Predictor
 from mue.metrics.interval import Interval
 from mue.metrics.modes import mode_tv, nearest_mode
 
 
-def rival(name: str, samples: int | None = None, **means: float) -> ComparedModel:
+def loaded(folders: dict[str, Path], *names: str, half: bool = False) -> dict[str, Predictor]:
+    return {name: load(folders[name], device="cpu", half=half) for name in names}
+
+
+def row(name: str, samples: int | None = None, **means: float) -> ComparedModel:
     metrics = {metric: Interval(v, float("nan"), v - 1, v + 1) for metric, v in means.items()}
     return ComparedModel(name, "exact", samples, 16, 1, 7, 2.0, metrics)
 
 
-# --- rivals ---------------------------------------------------------------------------------------
+# --- rows -----------------------------------------------------------------------------------------
 
 
 def test_the_best_has_the_least_distance_and_the_most_overlap():
     models = [
-        rival("a", ged=0.3, hm_iou_16=0.5),
-        rival("b", ged=0.2, hm_iou_16=0.4),
-        rival("c", 1, ged=0.2),
+        row("a", ged=0.3, hm_iou_16=0.5),
+        row("b", ged=0.2, hm_iou_16=0.4),
+        row("c", 1, ged=0.2),
     ]
     assert best(models) == {"ged": 1, "hm_iou_16": 0}  # in a tie the first
     assert metrics_of(models) == ["ged", "hm_iou_16"]
     assert metrics_of(models[::-1]) == ["ged", "hm_iou_16"]
 
 
-def test_a_rival_is_named_by_its_samples_and_summed_up_in_numbers():
-    assert [rival("a").name, rival("a", 1).name, rival("a", 16).name] == [
+def test_a_row_is_named_by_its_samples_and_summed_up_in_numbers():
+    assert [row("a").name, row("a", 1).name, row("a", 16).name] == [
         "a",
         "a, 1 sample",
         "a, 16 samples",
     ]
-    content = json.loads(json.dumps(rival("a", ged=0.5).summary(), allow_nan=False))
+    content = json.loads(json.dumps(row("a", ged=0.5).summary(), allow_nan=False))
     assert content["metrics"] == {"ged": {"mean": 0.5, "low": -0.5, "high": 1.5}}
     assert (content["samples"], content["parameters"], content["per_second"]) == (None, 7, 2.0)
 
 
 def test_a_comparison_on_a_game_is_each_models_own_evaluation(baselines):
     told: list[tuple[str, int, int]] = []
-    models = [baselines["exact"], baselines["probunet"], baselines["ensemble"]]
-    found = compare(
-        models, inputs=30, seed=2, samples=(4, 9), device="cpu", watch=lambda *a: told.append(a)
+    models = loaded(baselines, "exact", "probunet", "ensemble")
+    found = compare_models(
+        models, inputs=30, seed=2, samples=(4, 9), progress=lambda *a: told.append(a)
     )
     names = ["exact", "probunet, 4 samples", "probunet, 9 samples", "ensemble"]
     assert [r.name for r in found] == names
@@ -77,55 +79,52 @@ def test_a_comparison_on_a_game_is_each_models_own_evaluation(baselines):
 
 
 def test_a_model_that_looks_again_for_each_sample_takes_part_once(baselines):
-    found = compare(
-        [baselines["dropout"], baselines["unet"]], inputs=3, samples=(5, 2), device="cpu"
-    )
+    found = compare_models(loaded(baselines, "dropout", "unet"), inputs=3, samples=(5, 2))
     assert [(r.samples, r.passes) for r in found] == [(2, 2), (None, 1)]
 
 
 def test_a_comparison_on_slices_is_each_models_own_agreement(lesion_baselines, lesions):
-    models = [lesion_baselines[name] for name in ("exact", "probunet")]
-    found = compare(models, data=lesions, seed=3, samples=(4, 20), device="cpu")
+    models = loaded(lesion_baselines, "exact", "probunet")
+    found = compare_models(models, data=lesions, seed=3, samples=(4, 20))
     exact, few, many = found
     assert "ged_16" not in few.metrics  # which takes 16 samples
     names = ["ged", "ged_16", "hm_iou_16", "dice_top", "coverage_4", "coverage_16"]
     assert list(many.metrics) == [*names, "presence brier", "presence ece"]
     assert set(best(found)) == set(many.metrics)
-    judged = evaluate_raters(load(models[0], device="cpu"), lesions, seed=3)
-    assert exact.metrics["ged"].mean == pytest.approx(judged.ged.mean().item(), abs=1e-6)
-    assert exact.metrics["ged_16"].mean == pytest.approx(judged.ged_n[16].mean().item(), abs=1e-6)
-    judged = evaluate_raters(load(models[1], device="cpu"), lesions, seed=3, samples=20, batch=25)
-    assert many.metrics["ged"].mean == pytest.approx(judged.ged.mean().item(), abs=1e-6)
+    judged = evaluate_raters(models["exact"], lesions, seed=3)
+    assert exact.metrics["ged"].mean == pytest.approx(judged.columns["ged"].mean().item(), abs=1e-6)
+    assert exact.metrics["ged_16"].mean == pytest.approx(
+        judged.columns["ged_16"].mean().item(), abs=1e-6
+    )
+    judged = evaluate_raters(models["probunet"], lesions, seed=3, samples=20, batch=25)
+    assert many.metrics["ged"].mean == pytest.approx(judged.columns["ged"].mean().item(), abs=1e-6)
 
 
 # --- what is refused ------------------------------------------------------------------------------
 
 
 def test_models_that_cannot_be_compared_are_refused(baselines, lesion_baselines, lesions, tmp_path):
-    toy, guess, slices = baselines["exact"], "guess", lesion_baselines["exact"]
+    toy, slices = loaded(baselines, "exact", "unet"), loaded(lesion_baselines, "exact", "probunet")
+    guess = {"guess": load("guess", device="cpu")}
+    exact = loaded(baselines, "exact")
+    other = {"half": load(baselines["unet"], device="cpu", half=True)}
     for models, words in (
-        ([], "a comparison needs at least two different models, got 0"),
-        ([toy], "at least two different models, got 1"),
-        ([toy, str(toy)], "at least two different models, got 1"),
-        ([toy, guess], "the same question .*: the task is toy for exact and guess for guess"),
-        ([toy, "nowhere"], "no bundled model and no run folder 'nowhere'"),
+        ({}, "a comparison needs at least two different models, got 0"),
+        (exact, "at least two different models, got 1"),
+        (exact | guess, "the same question .*: the task is toy for exact and guess for guess"),
+        (exact | other, "half precision is False for exact and True for half"),
     ):
         with pytest.raises(ValueError, match=words):
-            load_models(models, device="cpu")
+            check_comparable(models)
     with pytest.raises(ValueError, match="--data must name a folder of prepared slices"):
-        load_models([slices, lesion_baselines["probunet"]], device="cpu")
+        check_comparable(slices)
     with pytest.raises(ValueError, match="--data must be left out for 'toy'"):
-        load_models([toy, baselines["unet"]], data=lesions, device="cpu")
+        check_comparable(toy, data=lesions)
     with pytest.raises(ValueError, match="is not prepared data"):
-        load_models([slices, lesion_baselines["probunet"]], data=tmp_path, device="cpu")
+        check_comparable(slices, data=tmp_path)
     for samples in ((0,), (16, 5000), ()):
         with pytest.raises(ValueError, match=r"`samples` must be numbers in 1..4096, got \["):
-            load_models([toy, baselines["unet"]], samples=samples, device="cpu")
-
-
-def test_models_that_end_alike_go_by_their_whole_path():
-    assert names_of(["a/x", "b/y"]) == {"x": "a/x", "y": "b/y"}
-    assert names_of(["a/x", "b/x", "a/x"]) == {"a/x": "a/x", "b/x": "b/x"}
+            check_comparable(toy, samples=samples)
 
 
 # --- how many samples -----------------------------------------------------------------------------
@@ -163,97 +162,3 @@ def test_latents_are_drawn_with_their_modes_and_densities(baselines):
     assert (found.log_density <= 0).all()
     assert set(found.group) == {"dim", "bright"}
     torch.testing.assert_close(found.frequency().sum(dim=1), torch.ones(60))
-
-
-# --- the job and the command ----------------------------------------------------------------------
-
-
-@pytest.fixture
-def beside(baselines, tmp_path) -> Path:
-    for name, folder in baselines.items():
-        shutil.copytree(folder, tmp_path / name)
-    return tmp_path
-
-
-def test_a_comparison_is_written_and_drawn(baselines, tmp_path):
-    models = [baselines["exact"], baselines["probunet"]]
-    found = mue.compare(models, inputs=4, samples=(2,), out=tmp_path, device="cpu")
-    names = ["comparison.json", "comparison.png", "samples.png"]
-    assert found.files == [tmp_path / name for name in names]
-    content = json.loads((tmp_path / "comparison.json").read_text())
-    assert content == found.content
-    assert [r["model"] for r in content["models"]] == ["exact", "probunet"]
-    assert content["best"]["mode_tv"] in [r.name for r in found.models]
-    assert (content["inputs"], content["seed"]) == (4, 0)
-    made = content["evaluated_with"]
-    assert (made["device"], made["threads"]) == ("cpu", torch.get_num_threads())
-    assert made["seconds"] > 0
-    assert made["name"]
-    assert len(content["curves"]["probunet"]) == 13
-    assert len(content["curves"]["exact"]) == 1
-
-
-def test_without_a_sampler_there_is_no_curve(baselines, tmp_path):
-    models = [baselines["exact"], baselines["dropout"]]
-    found = mue.compare(models, inputs=4, samples=(2,), out=tmp_path, device="cpu")
-    assert [path.name for path in found.files] == ["comparison.json", "comparison.png"]
-    assert "curves" not in found.content
-
-
-@pytest.mark.usefixtures("beside")
-def test_a_comparison_for_people_is_a_table(mue, tmp_path):
-    said = mue("compare", "exact", "probunet", "unet", "--inputs", 5, "--samples", 2, 30)
-    assert said.code == 0, said
-    for word in ("model", "samples", "mode_tv", "mode_mae", "parameters", "answers/s", "passes"):
-        assert word in said.out
-    assert "…" not in said.out  # no number is cut off
-    for line in ("report   runs/compare/comparison.json", "figure   runs/compare/comparison.png"):
-        assert line in said.out.splitlines()
-    assert (tmp_path / "runs" / "compare" / "samples.png").is_file()
-    assert "probunet, 30 samples" in said.err  # the bar
-    assert "5/5" in said.err
-
-
-@pytest.mark.usefixtures("beside")
-def test_a_comparison_in_json_is_json_alone(mue, tmp_path):
-    said = mue("compare", "exact", "unet", "--inputs", 5, "--json", "--out", "new")
-    assert (said.code, said.err) == (0, "")
-    assert json.loads(said.out) == json.loads((tmp_path / "new" / "comparison.json").read_text())
-
-
-def test_slices_are_compared_with_data(mue, lesion_baselines, lesions, tmp_path):
-    models = [lesion_baselines["exact"], lesion_baselines["probunet"], lesion_baselines["ensemble"]]
-    said = mue(
-        "compare", *models, "--data", lesions, "--split", "val", "--samples", 16, "--out", "new"
-    )
-    assert said.code == 0, said
-    for word in ("ged_16", "hm_iou_16", "presence ece"):
-        assert word in said.out
-    content = json.loads((tmp_path / "new" / "comparison.json").read_text())
-    assert (content["split"], len(content["models"])) == ("val", 3)
-    assert {p.name for p in (tmp_path / "new").iterdir()} == {"comparison.json", "comparison.png"}
-
-
-@pytest.mark.usefixtures("beside")
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ("exact", "a comparison needs at least two different models, got 1"),
-        ("", "a comparison needs at least two different models, got 0"),
-        ("exact guess", "models must answer the same question to be compared: the task is toy"),
-        ("exact unet --data nowhere", "--data must be left out for 'toy'"),
-        ("exact unet --inputs 0", "`inputs` must be at least 1, got 0"),
-        ("exact probunet --samples 0", "`samples` must be numbers in 1..4096, got [0]"),
-        ("exact nobody", "no bundled model and no run folder 'nobody'"),
-    ],
-)
-def test_what_cannot_be_compared_is_one_sentence_exit_2_and_nothing_written(
-    mue, tmp_path, arguments, words
-):
-    before = {str(p) for p in tmp_path.rglob("*")}
-    said = mue("compare", *arguments.split(), "--out", "new")
-    assert (said.code, said.out) == (2, "")
-    assert said.err.startswith("mue: ")
-    assert words in said.err
-    assert said.err.count("\n") == 1
-    assert {str(p) for p in tmp_path.rglob("*")} == before

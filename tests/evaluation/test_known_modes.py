@@ -48,6 +48,7 @@ def judged() -> ModeEvaluation:
         group=("dim", "dim", "bright"),
         codes=3,
         k=2,
+        split="test",
         seed=7,
     )
 
@@ -78,7 +79,7 @@ def test_the_report_by_hand(judged):
     )
     assert report.pop("rest")["mean"] == pytest.approx(0.25 / 3)
     assert report.pop("table") == judged.rows()
-    assert report == {"inputs": 3, "seed": 7, "k": 2, "codes_in_use": 3}
+    assert report == {"split": "test", "inputs": 3, "seed": 7, "k": 2, "codes_in_use": 3}
 
 
 def _std(values: list[float]) -> float:
@@ -98,12 +99,14 @@ def test_an_evaluation_does_not_depend_on_the_batch_size(trained, sharpness):
     assert isinstance(predictor.network, Modal)
     predictor.network.prior.weight *= sharpness
     whole = evaluate_modes(predictor, inputs=23, seed=3, k=4, batch=23)
-    parts = evaluate_modes(predictor, inputs=23, seed=3, k=4, batch=5, watch=told.append)
+    parts = evaluate_modes(
+        predictor, inputs=23, seed=3, k=4, batch=5, progress=lambda *a: told.append(a)
+    )
     torch.testing.assert_close(whole.predicted, parts.predicted, atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(whole.rest, parts.rest, atol=1e-6, rtol=0)
     assert torch.equal(whole.true, parts.true)
     assert (whole.group, whole.codes) == (parts.group, parts.codes)
-    assert told == [5, 10, 15, 20, 23]
+    assert told == [(n, 23) for n in (5, 10, 15, 20, 23)]
 
 
 def test_other_seeds_are_other_inputs_and_more_inputs_begin_with_the_same(predictor):

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from mue.metrics.calibration import brier, drawn, ece, presence, reliability
+from mue.metrics.calibration import annotated, brier, ece, presence, reliability
 
 
 def some(*present: bool) -> torch.Tensor:
@@ -27,7 +27,7 @@ def test_presence_is_its_definition():
 
 
 def test_one_rater_of_four_drew_a_lesion():
-    assert drawn(some(False, True, False, False), torch.full((1, 4), 0.25)).item() == 0.25
+    assert annotated(some(False, True, False, False), torch.full((1, 4), 0.25)).item() == 0.25
 
 
 def test_brier_by_hand():

@@ -1,4 +1,4 @@
-"""The command line: parse, call one public function of the same name, print."""
+"""The command line: parse, call the public function of the same name, print."""
 
 from __future__ import annotations
 
@@ -7,157 +7,155 @@ import dataclasses
 import io
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
-from json import dumps
+import traceback
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, NoReturn
 
 import tyro
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.table import Table
+from tyro.conf import Positional, arg
 
-from mue.commands import review, run
-from mue.commands import train as train_command
+from mue.cli import tables
+from mue.cli.progress import progress_bars
+from mue.commands import (
+    calibrate,
+    compare,
+    demo,
+    evaluate,
+    export,
+    figure,
+    inspect,
+    predict,
+    train,
+)
 from mue.config.presets import PRESETS, Schedule, preset
 from mue.config.schema import Config
-from mue.data.build import check_data
 from mue.data.prepared.splits import Split
 from mue.devices import Device
 from mue.errors import MueError
-from mue.evaluation.compare import SAMPLES, ComparedModel, best, metrics_of
-from mue.evaluation.known_modes import evaluate_modes as judge
-from mue.evaluation.raters import RaterEvaluation, evaluate_raters
-from mue.inference.load import load
+from mue.evaluation.compare import SAMPLES
 from mue.training import distributed
 from mue.training.log import LogRecord, NonFiniteError, read_log
+from mue.version import __version__
 
-_out, _err = Console(), Console(stderr=True)
-_PATIENCE = 1.0  # seconds
+_PATIENCE = 1.0  # seconds that a process waits for the one that says what is wrong
 _Model = Annotated[
-    str,
-    tyro.conf.Positional,
-    tyro.conf.arg(metavar="MODEL", help="a bundled model, or a run folder"),
+    str, Positional, arg(metavar="MODEL", help="NAME of a bundled model, or a run folder")
 ]
 _Models = Annotated[
     tuple[str, ...],
-    tyro.conf.Positional,
-    tyro.conf.arg(metavar="MODEL", help="bundled models, or run folders"),
+    Positional,
+    arg(metavar="MODEL", help="names of bundled models, or run folders"),
 ]
+_NewFolder = Annotated[Path, Positional, arg(metavar="DIR", help="a new folder")]
 
 
-def demo(out: Path = Path("runs/demo")) -> None:
-    """Judge the bundled models on the guessing game and draw their answers.
+def demo_command(out: Path = Path("runs/demo")) -> None:
+    """Evaluate the bundled models on the guessing game and plot their answers.
 
     Args:
-        out: where the report and the figures go
+        out: folder for the report and the figures
     """
-    inputs = 1000
-    with _bar(dict.fromkeys(run.DEMO, inputs)) as show:
-        reports = run.demo(out, inputs=inputs, watch=show)
-    for model, content in reports.items():
-        _print_report(model, content)
-    _say("report", out / "report.json")
-    for model in reports:
-        for path in sorted((out / "figures" / model).glob("*.png")):
-            _say("figure", path)
+    with progress_bars() as show:
+        found = demo.demo(out, progress=show)
+    for model, content in found.reports.items():
+        tables.print_modes(model, content)
+    tables.print_files(found.files)
 
 
-def train(arguments: list[str]) -> None:
+# --- train ----------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class _TrainArguments:
+    config: Config
+    out: Path
+    data: Path | None
+    resume: bool
+
+
+def train_command(arguments: list[str]) -> None:
     """Train the preset that the first argument names; the others override its values."""
     with _said_once():
-        out, data, resume, config = _parse_train(arguments)
-    name = arguments[0]
+        parsed = _parse_train(arguments)
+    name, data = arguments[0], parsed.data
     quiet, began = distributed.global_rank() != 0, time.monotonic()
-    with _bar({name: config.train.steps}, disable=quiet) as show:
+    with progress_bars(disable=quiet) as show:
 
-        def show_record(record: LogRecord) -> None:
-            show(
-                name,
-                record.step,
+        def on_record(record: LogRecord) -> None:
+            note = (
                 f"prior {record.prior:.3f}  reconstruction {record.reconstruction:.3f}  "
-                f"commitment {record.commitment:.3f}  codes {record.codes}",
+                f"commitment {record.commitment:.3f}  codes {record.codes}"
             )
+            show(name, record.step, parsed.config.train.steps, note)
 
-        folder = train_command.train(
-            config,
-            out,
+        folder = train.train(
+            parsed.config,
+            parsed.out,
             data=data,
-            resume=resume,
-            on_record=show_record,
-            on_message=None if quiet else _note,
+            resume=parsed.resume,
+            on_record=on_record,
+            on_message=None if quiet else tables.print_note,
         )
     if not quiet:
-        _say("trained", folder)
-        _say("figure", folder / "figures" / "history.png")
+        tables.print_file("trained", folder)
+        tables.print_file("figure", folder / "figures" / "history.png")
         then = f"mue evaluate {folder}" + (f" --data {data} --split val" if data else "")
         memory = max((r.memory for r in read_log(folder)), default=0)
-        took = f"in {time.monotonic() - began:.0f} s, {memory:,} MiB at the most"
-        _out.print(f"{took}; next: {then}", soft_wrap=True)
+        took = f"in {time.monotonic() - began:.0f} s, peak memory {memory:,} MiB"
+        tables.print_line(f"{took}; next: {then}")
 
 
-def _note(line: str) -> None:
-    _err.print(line, soft_wrap=True, highlight=False)
-
-
-def _parse_train(arguments: list[str]) -> tuple[Path, Path | None, bool, Config]:
-    """Folder, data, whether to resume, and the preset's configuration with its overrides."""
-    names = ", ".join(PRESETS)
+def _parse_train(arguments: list[str]) -> _TrainArguments:
+    """The preset's configuration with its overrides, and where to train it."""
     if not arguments or arguments[0].startswith("-"):
         asked = bool(arguments) and arguments[0] in ("-h", "--help")
         print(
             f"usage: mue train PRESET --out DIR [--seed N] [--resume] [overrides]\n\n"
-            f"presets: {names}\n\n`mue train PRESET --help` lists what can be overridden.",
+            f"presets: {', '.join(PRESETS)}\n\n"
+            "`mue train PRESET --help` lists what can be overridden.",
             file=sys.stdout if asked else sys.stderr,
         )
         sys.exit(0 if asked else 2)
     name, rest = arguments[0], arguments[1:]
-    schedule: Schedule = "paper" if _asks_for_paper(rest) else "short"
 
-    def parsed(
+    def chosen(preset_schedule: Schedule = "short") -> Schedule:
+        return preset_schedule
+
+    # the schedule decides what the other values default to, so it is parsed first
+    schedule, _ = tyro.cli(chosen, args=rest, add_help=False, return_unknown_args=True)
+
+    def parse(
         *,
         out: Path,
         data: Path | None = None,
         seed: int | None = None,
         resume: bool = False,
         preset_schedule: Schedule = schedule,
-        config: Annotated[Config, tyro.conf.arg(name="")] = preset(name, schedule),  # noqa: B008
-    ) -> tuple[Path, Path | None, bool, Config]:
+        config: Annotated[Config, arg(name="")] = preset(name, schedule),  # noqa: B008
+    ) -> _TrainArguments:
         """Train a preset into a run folder.
 
         Args:
             out: the run folder; it must not exist yet, or be empty
-            data: the folder of prepared slices, for presets that learn from slices
+            data: folder of prepared slices, for presets that learn from slices
             seed: of the weights and the data; short for --train.seed
-            resume: go on from the last checkpoint in the folder
-            preset_schedule: the preset's shortened schedule, or the paper's own
+            resume: continue from the last checkpoint in the folder
+            preset_schedule: the preset's short schedule, or the paper's own
             config: what the preset says, value by value
         """
-        del preset_schedule  # `_asks_for_paper` has seen it: the other defaults depend on it
+        del preset_schedule
         if seed is not None:
             config = dataclasses.replace(config, train=dataclasses.replace(config.train, seed=seed))
-        return out, data, resume, config
+        return _TrainArguments(config, out, data, resume)
 
-    return tyro.cli(parsed, args=rest, prog=f"mue train {name}")
-
-
-def _asks_for_paper(arguments: list[str]) -> bool:
-    """Whether the paper's schedule is asked for: it decides what the other values default to."""
-    joined = [a.replace("_", "-") for a in arguments]
-    return "--preset-schedule=paper" in joined or any(
-        a == "--preset-schedule" and b == "paper" for a, b in pairwise(joined)
-    )
+    return tyro.cli(parse, args=rest, prog=f"mue train {name}")
 
 
-def evaluate(
+# --- models ---------------------------------------------------------------------------------------
+
+
+def evaluate_command(
     model: _Model,
     /,
     data: Path | None = None,
@@ -169,52 +167,40 @@ def evaluate(
     json: bool = False,
     device: Device = "auto",
 ) -> None:
-    """Compare a model with the truth, or with several raters, and write report.json.
+    """Compare a model with known modes, or with raters; writes report-SPLIT.json.
 
     Args:
-        data: folder of prepared slices, for a model that answers slices
-        split: which patients of the slices
-        inputs: how many test inputs, where they are made up
-        seed: of the test inputs, or of the draws of ged_n
-        k: answers decoded for each made-up input
-        out: folder for report.json (default: the run's own; runs/NAME for a bundled model)
+        data: folder of prepared slices, for a model trained on slices
+        split: which part of the data
+        inputs: how many inputs, where they are synthetic
+        seed: of synthetic inputs, or of the samples of ged_n
+        k: answers decoded for each synthetic input
+        out: folder for the report (default: the run folder; runs/bundled/NAME if bundled)
         json: print the report alone, for machines
         device: where to compute
     """
-    predictor = load(model, device=device)
-    check_data(predictor.config.data, data)
-    target = out or run.home(model)
-    with _bar({model: inputs}, disable=json) as show:
-        if data is None:
-            judged = judge(predictor, inputs=inputs, seed=seed, k=k, watch=lambda n: show(model, n))
-        else:
-            judged = evaluate_raters(
-                predictor,
-                data,
-                split=split,
-                seed=seed,
-                watch=lambda n, total: show(model, n, total=total),
-            )
-    content = run.report(model, judged)
-    run.save_report(target / "report.json", content)
-    if isinstance(judged, RaterEvaluation):
-        judged.save_table(target / "slices.csv")
+    with progress_bars(disable=json) as show:
+        found = evaluate.evaluate(
+            model,
+            data=data,
+            split=split,
+            inputs=inputs,
+            seed=seed,
+            k=k,
+            out=out,
+            device=device,
+            progress=show,
+        )
     if json:
-        _print_json(content)
+        tables.print_json(found.report)
         return
-    if isinstance(judged, RaterEvaluation):
-        _print_agreement(model, content)
-        _say("slices", target / "slices.csv")
-    else:
-        _print_report(model, content)
-    _say("report", target / "report.json")
+    tables.print_evaluation(model, found.report, found.scores)
+    tables.print_files(found.files)
 
 
-def predict(
+def predict_command(
     model: _Model,
-    images: Annotated[
-        tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGE", help="image files")
-    ],
+    images: Annotated[tuple[Path, ...], Positional, arg(metavar="IMAGE", help="image files")],
     /,
     k: int | None = None,
     merge: bool = False,
@@ -231,69 +217,52 @@ def predict(
         json: print the answers alone, for machines
         device: where to compute
     """
-    found = run.predict(model, images, k=k, merge=merge, out=out, device=device)
+    found = predict.predict(model, images, k=k, merge=merge, out=out, device=device)
     if json:
-        _print_json([p.summary() for p in found])
+        tables.print_json([p.summary() for p in found.predictions])
         return
-    for prediction in found:
-        content = prediction.summary()
-        table = Table("rank", "probability", "code", title=content["image"])
-        for answer in content["answers"]:
-            table.add_row(str(answer["rank"]), f"{answer['prob']:.4f}", str(answer["code"]))
-        table.add_row("rest", f"{content['rest']:.4f}", "", style="dim")
-        _out.print(table)
+    for prediction in found.predictions:
+        tables.print_prediction(prediction)
     if out is not None:
-        _say("answers", out)
+        tables.print_file("answers", out)
 
 
-def export(
-    model: _Model,
-    out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR", help="a new folder")],
+def figure_command(
+    models: _Models,
     /,
-    half: bool = True,
-) -> None:
-    """Copy what inference needs, the network and its configuration, to a folder of its own.
-
-    Args:
-        half: in half precision
-    """
-    _say("exported", run.export(model, out, half=half))
-
-
-def calibrate(
-    model: _Model,
-    out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR", help="a new folder")],
-    /,
-    *,
-    data: Path,
-    half: bool = True,
+    data: Path | None = None,
+    split: Split = "test",
+    inputs: int = 1000,
+    seed: int = 0,
+    out: Path | None = None,
     device: Device = "auto",
 ) -> None:
-    """Fit a model's probabilities to the raters of the val patients, in a folder of its own.
+    """Plot probabilities, answers and training history of one or several models.
 
     Args:
-        data: folder of prepared slices
-        half: write the model in half precision
+        data: folder of prepared slices, for models trained on slices
+        split: which part of the data
+        inputs: how many inputs, where they are synthetic
+        seed: of synthetic inputs, or of the samples of ged_n
+        out: folder for the figures (default: figures/ of the run folder, or of
+            runs/bundled/NAME if bundled)
         device: where to compute
     """
-    with _bar({model: 1}) as show:
-        found = review.calibrate(
-            model,
-            data,
-            out,
-            half=half,
+    with progress_bars() as show:
+        found = figure.figure(
+            models,
+            data=data,
+            split=split,
+            inputs=inputs,
+            seed=seed,
+            out=out,
             device=device,
-            watch=lambda n, total: show(model, n, total=total),
+            progress=show,
         )
-    _out.print(
-        f"temperature {found.temperature:.3f}; energy distance on val "
-        f"{found.before:.4f} before, {found.after:.4f} after",
-        highlight=False,
-    )
-    _say("written", out)
+    tables.print_files(found.files)
 
 
-def compare(
+def compare_command(
     models: _Models,
     /,
     data: Path | None = None,
@@ -305,20 +274,20 @@ def compare(
     json: bool = False,
     device: Device = "auto",
 ) -> None:
-    """Judge models on the same inputs, and write comparison.json and comparison.png.
+    """Evaluate models on the same inputs; writes comparison.json and comparison.png.
 
     Args:
-        data: folder of prepared slices, for models that answer slices
-        split: which patients of the slices
-        inputs: how many test inputs, where they are made up
-        seed: of the test inputs, and of what is drawn
-        samples: how many answers are drawn from a model that samples
+        data: folder of prepared slices, for models trained on slices
+        split: which part of the data
+        inputs: how many inputs, where they are synthetic
+        seed: of synthetic inputs, and of samples
+        samples: how many samples are taken of a model that samples
         out: folder for the comparison
         json: print the comparison alone, for machines
         device: where to compute
     """
-    with _bar({}, disable=json) as show:
-        found = run.compare(
+    with progress_bars(disable=json) as show:
+        found = compare.compare(
             models,
             data=data,
             split=split,
@@ -327,63 +296,72 @@ def compare(
             samples=samples,
             out=out,
             device=device,
-            watch=lambda name, n, total: show(name, n, total=total),
+            progress=show,
         )
     if json:
-        _print_json(found.content)
+        tables.print_json(found.report)
         return
-    _print_rivals(found.models)
-    for path in found.files:
-        _say("figure" if path.suffix == ".png" else "report", path)
+    tables.print_comparison(found.models)
+    tables.print_files(found.files)
 
 
-def figure(
-    models: _Models,
+def calibrate_command(
+    model: _Model,
+    out: _NewFolder,
     /,
+    *,
     data: Path | None = None,
-    split: Split = "test",
-    out: Path | None = None,
+    inputs: int = 1000,
+    seed: int = 0,
+    half: bool = True,
     device: Device = "auto",
 ) -> None:
-    """Draw a model's probabilities, its answers, and how its training went.
-
-    Of several models that answer slices, the spread of GED is drawn side by side.
+    """Fit a model's probabilities to the val split; writes the model to a new folder.
 
     Args:
-        data: folder of prepared slices, for models that answer slices
-        split: which patients of the slices
-        out: folder for the figures (default: figures/ of the run; runs/NAME/figures if bundled)
+        data: folder of prepared slices, for a model trained on slices
+        inputs: how many inputs, where they are synthetic
+        seed: of synthetic inputs
+        half: write the model in half precision
         device: where to compute
     """
-    first, *more = models or ("",)
-    if not first or (more and data is None):
-        raise MueError(
-            f"`mue figure` must be given one MODEL, or several with --data, got {len(models)}"
+    with progress_bars() as show:
+        found = calibrate.calibrate(
+            model,
+            out,
+            data=data,
+            inputs=inputs,
+            seed=seed,
+            half=half,
+            device=device,
+            progress=show,
         )
-    if data is None:
-        drawn = run.figure(first, out=out, device=device)
-    else:
-        with _bar(dict.fromkeys(models, 1)) as show:
-            drawn = review.figure(
-                models,
-                data,
-                split=split,
-                out=out,
-                device=device,
-                watch=lambda name, n, total: show(name, n, total=total),
-            )
-    for path in drawn:
-        _say("figure", path)
+    c = found.calibration
+    tables.print_line(
+        f"temperature {c.temperature:.3f}; energy distance on val "
+        f"{c.before:.4f} before, {c.after:.4f} after"
+    )
+    tables.print_file("written", found.folder)
 
 
-def import_(
-    collection: Annotated[
-        Literal["lidc"], tyro.conf.Positional, tyro.conf.arg(metavar="lidc", help="LIDC-IDRI")
-    ],
+def export_command(model: _Model, out: _NewFolder, /, half: bool = True) -> None:
+    """Copy what inference needs, the network and its configuration, to a new folder.
+
+    Args:
+        half: in half precision
+    """
+    tables.print_file("exported", export.export(model, out, half=half).folder)
+
+
+# --- data -----------------------------------------------------------------------------------------
+
+
+def import_command(
+    collection: Annotated[Literal["lidc"], Positional, arg(metavar="lidc", help="LIDC-IDRI")],
     sources: Annotated[
         tuple[Path, ...],
-        tyro.conf.Positional,
-        tyro.conf.arg(metavar="SOURCE", help="folders, archives or a pickle, all of one form"),
+        Positional,
+        arg(metavar="SOURCE", help="folders, archives or a pickle, all of one form"),
     ],
     /,
     *,
@@ -400,31 +378,27 @@ def import_(
         window: Hounsfield units of black and white, for DICOM (default: each crop's own range)
         skip_bad: import the rest where something cannot be imported, and list what was left out
     """
-    from mue.data.lidc.importer import (
-        import_lidc,  # pydicom takes its time, and only this needs it
-    )
+    from mue.commands.import_lidc import import_lidc  # imports pydicom, which is slow
 
-    with _bar({collection: 1}) as show:
+    with progress_bars() as show:
         found = import_lidc(
             sources,
             out,
             size=size,
             window=window,
             skip_bad=skip_bad,
-            progress=lambda n, total: show(collection, n >> 20, "MiB", total=max(1, total >> 20)),
+            progress=lambda n, total: show(collection, n >> 20, max(1, total >> 20), "MiB"),
         )
     for bad in found.rejected:
-        _err.print(f"left out {bad.what}: {bad.why}", highlight=False, soft_wrap=True)
-    _print_counts(out, found.patients, found.nodules, found.slices, found.annotated)
+        tables.print_note(f"left out {bad.what}: {bad.why}")
+    tables.print_counts(out, found.patients, found.nodules, found.slices, found.annotated)
     if found.rejected:
-        _out.print(f"{len(found.rejected)} left out, listed above")
-    _say("prepared", out)
+        tables.print_line(f"{len(found.rejected)} left out, listed above")
+    tables.print_file("prepared", out)
 
 
-def inspect(
-    data: Annotated[
-        Path, tyro.conf.Positional, tyro.conf.arg(metavar="DIR", help="prepared slices")
-    ],
+def inspect_command(
+    data: Annotated[Path, Positional, arg(metavar="DIR", help="prepared slices")],
     /,
     out: Path | None = None,
     verify: bool = False,
@@ -432,231 +406,117 @@ def inspect(
     """Show what prepared slices hold: counts, splits, and a contact sheet.
 
     Args:
-        out: where the contact sheet goes (default: runs/DIR-sheet.png)
+        out: the contact sheet (default: runs/DIR-sheet.png)
         verify: read everything and compare it with the digests from the import
     """
-    found = review.inspect(data, out, verify=verify)
-    _print_counts(data, found.patients, found.nodules, found.slices, found.drawn)
-    table = Table("split", "patients", "slices")
-    for name, (patients, slices) in found.splits.items():
-        table.add_row(name, str(patients), str(slices))
-    _out.print(table)
-    spacing = "unknown" if found.spacing is None else "{:.3f} to {:.3f} mm".format(*found.spacing)
-    _out.print(
-        f"size     {found.size[0]} x {found.size[1]}, pixels {spacing}\n"
-        f"form     {found.form}\nsha256   {found.digest}",
-        highlight=False,
-    )
-    _say("sheet", found.sheet)
+    found = inspect.inspect(data, out, verify=verify)
+    tables.print_inspection(data, found)
+    tables.print_file("sheet", found.files[0])
 
 
-def _print_counts(
-    folder: Path, patients: int, nodules: int, slices: int, drawn: tuple[int, ...]
-) -> None:
-    _out.print(
-        f"{folder}: {patients} patients, {nodules} nodules, {slices} slices",
-        highlight=False,
-        soft_wrap=True,
-    )
-    table = Table("raters who drew a lesion", *map(str, range(len(drawn))))
-    table.add_row("slices", *(str(n) for n in drawn))
-    _out.print(table)
+# --- the parser -----------------------------------------------------------------------------------
 
 
-def _train_help(arguments: tyro.conf.Positional[tuple[str, ...]] = ()) -> None:
+def _train_help(arguments: Positional[tuple[str, ...]] = ()) -> None:
     """Train a preset into a run folder: mue train PRESET --out DIR [--seed N] [--resume]."""
-    train(list(arguments))
+    train_command(list(arguments))
 
 
-def _data_help(arguments: tyro.conf.Positional[tuple[str, ...]] = ()) -> None:
-    """Prepare slices or look at them: mue data import lidc SOURCE --out DIR, mue data inspect."""
-    main(["data", *arguments])
+def _data_help(arguments: Positional[tuple[str, ...]] = ()) -> None:
+    """Prepare slices or inspect them: mue data import lidc SOURCE --out DIR, mue data inspect."""
+    _run(["data", *arguments])
+
+
+def _run(arguments: list[str]) -> None:
+    if arguments[:1] == ["train"]:  # has a parser for each preset
+        train_command(arguments[1:])
+    elif arguments[:1] == ["data"]:
+        tyro.extras.subcommand_cli_from_dict(
+            {"import": import_command, "inspect": inspect_command},
+            prog="mue data",
+            description="Prepare annotated slices, and inspect them.",
+            args=arguments[1:],
+        )
+    else:
+        tyro.extras.subcommand_cli_from_dict(
+            {
+                "demo": demo_command,
+                "data": _data_help,
+                "train": _train_help,
+                "evaluate": evaluate_command,
+                "predict": predict_command,
+                "figure": figure_command,
+                "compare": compare_command,
+                "calibrate": calibrate_command,
+                "export": export_command,
+            },
+            prog="mue",
+            description="Ranked answers with probabilities, for problems with more than one. "
+            "--version prints the version, --debug shows the traceback of an error.",
+            args=arguments or ["--help"],
+        )
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line. Rejected input is one sentence on stderr and exit code 2."""
+    """Run the command line.
+
+    What a user can mend is one sentence on stderr and exit code 2; any other exception is a defect
+    and keeps its traceback. With --debug both do.
+    """
     arguments = sys.argv[1:] if arguments is None else arguments
+    debug = "--debug" in arguments
+    arguments = [a for a in arguments if a != "--debug"]
+    if arguments == ["--version"]:
+        print(f"mue {__version__}")
+        return
     try:
-        if arguments[:1] == ["train"]:
-            train(arguments[1:])
-        elif arguments[:1] == ["data"]:
-            tyro.extras.subcommand_cli_from_dict(
-                {"import": import_, "inspect": inspect},
-                prog="mue data",
-                description="Prepare annotated slices, and look at them.",
-                args=arguments[1:],
-            )
-        else:
-            tyro.extras.subcommand_cli_from_dict(
-                {
-                    "demo": demo,
-                    "data": _data_help,
-                    "train": _train_help,
-                    "evaluate": evaluate,
-                    "predict": predict,
-                    "figure": figure,
-                    "compare": compare,
-                    "calibrate": calibrate,
-                    "export": export,
-                },
-                prog="mue",
-                description="Ranked answers with probabilities, for problems with more than one.",
-                args=arguments,
-            )
-    except train_command.Interrupted as stop:
+        _run(arguments)
+    except train.Interrupted as stop:
         _fail(f"{stop}; go on with --resume", 130, once=True)
     except KeyboardInterrupt:
         _fail("interrupted", 130)
     except NonFiniteError as error:
-        _fail(str(error), 1, once=True)
+        _fail(str(error), 1, once=True, debug=debug)
     except distributed.LostError as error:
-        _fail(str(error), 1)
+        _fail(str(error), 1, debug=debug)
     except distributed.ElsewhereError as error:
-        _fail(str(error), 2, once=True)
-    except BrokenPipeError:  # who reads our output has seen enough
+        _fail(str(error), 2, once=True, debug=debug)
+    except BrokenPipeError:  # the reader of our output has closed it
         sys.stderr.close()
     except OSError as error:
-        _fail(f"{error.filename or 'a file'}: {error.strerror or error}", 2)
-    except ValueError as error:
-        _fail(str(error), 2)
+        if error.errno is None:  # not from the operating system
+            raise
+        _fail(f"{error.filename or 'a file'}: {error.strerror}", 2, debug=debug)
+    except MueError as error:
+        _fail(str(error), 2, debug=debug)
 
 
-def _fail(sentence: str, code: int, *, once: bool = False) -> None:
-    """Leave with a sentence. Of several processes that all know it, the first says it."""
+def _fail(sentence: str, code: int, *, once: bool = False, debug: bool = False) -> NoReturn:
+    """Exit with a sentence. Of several processes that all know it, the first prints it."""
     if once and distributed.global_rank() != 0:
-        _leave_quietly(code)
+        _exit_quietly(code)
+    if debug:
+        traceback.print_exc()
     print(f"mue: {sentence}", file=sys.stderr)
     sys.exit(code)
 
 
-def _leave_quietly(code: int) -> None:
-    """Leave when another process has said why: `torchrun` ends all as soon as one has left."""
+def _exit_quietly(code: int) -> NoReturn:
+    """Exit after another process has said why: `torchrun` ends all as soon as one has exited."""
     time.sleep(_PATIENCE)
     sys.exit(code)
 
 
 @contextlib.contextmanager
 def _said_once() -> Iterator[None]:
-    """Let one process of a machine say what is wrong with a command that all of them were given."""
+    """Let one process of a machine report what is wrong with arguments that all were given."""
     if distributed.local_rank() == 0:
         yield
         return
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         try:
             yield
-        except ValueError:
-            _leave_quietly(2)
+        except MueError:
+            _exit_quietly(2)
         except SystemExit as stop:
-            _leave_quietly(2 if stop.code else 0)
-
-
-def _say(what: str, path: Path) -> None:
-    _out.print(f"{what:<9}{path}", highlight=False, soft_wrap=True)
-
-
-def _print_json(content: Any) -> None:
-    print(dumps(content, indent=2))
-
-
-def _print_report(model: str, content: dict[str, Any]) -> None:
-    table = Table(title=f"{model} ({content['method']}): predicted and true probability")
-    for column in ("category", "mode", "true", "predicted", "± over inputs"):
-        table.add_column(column, justify="left" if column == "category" else "right")
-    before = None
-    for row in content["table"]:
-        if before not in (None, row["group"]):
-            table.add_section()
-        table.add_row(
-            row["group"] if row["group"] != before else "",
-            str(row["mode"]),
-            f"{row['true']:.3f}",
-            f"{row['predicted']:.3f}",
-            f"{row['deviation']:.3f}",
-        )
-        before = row["group"]
-    _out.print(table)
-    tv, rest = content["mode_tv"], content["rest"]
-    _out.print(
-        f"mode_tv  mean {tv['mean']:.4f}, 95th percentile {tv['p95']:.4f} "
-        f"over {content['inputs']} test inputs, seed {content['seed']}\n"
-        f"rest     mean {rest['mean']:.5f} beyond the top {content['k']}\n"
-        f"codes    {content['codes_in_use']} in use\n",
-        highlight=False,
-    )
-
-
-def _print_agreement(model: str, content: dict[str, Any]) -> None:
-    table = Table(
-        title=f"{model} ({content['method']}): {content['slices']} {content['split']} slices of "
-        f"{content['patients']} patients"
-    )
-    for column in ("metric", "mean", "95 % interval", "± over slices"):
-        table.add_column(column, justify="left" if column == "metric" else "right")
-    numbers = {k: v for k, v in content.items() if isinstance(v, dict) and "mean" in v}
-    numbers |= {f"presence {k}": content["presence"][k] for k in ("brier", "ece")}
-    for name, v in numbers.items():
-        spread = f"{v['std']:.4f}" if "std" in v else ""
-        table.add_row(name, f"{v['mean']:.4f}", f"{v['low']:.4f} to {v['high']:.4f}", spread)
-    _out.print(table)
-    _out.print(f"codes    {content['codes_in_use']} in use", highlight=False)
-
-
-def _print_rivals(rivals: Sequence[ComparedModel]) -> None:
-    metrics, ahead = metrics_of(rivals), best(rivals)
-    table = Table(title="the best of each metric in bold; below it its 95 % interval")
-    table.add_column("model", overflow="fold")
-    for column in ("samples", *metrics, "parameters", "answers/s", "passes"):
-        table.add_column(column, justify="right")
-    for i, rival in enumerate(rivals):
-        cells: list[str] = []
-        for metric in metrics:
-            value = rival.metrics.get(metric)
-            if value is None:
-                cells.append("–")
-                continue
-            mean = f"{value.mean:.4f}"
-            mean = f"[bold]{mean}[/bold]" if ahead[metric] == i else mean
-            cells.append(f"{mean}\n[dim]{value.low:.4f}–{value.high:.4f}[/dim]")
-        table.add_row(
-            rival.model,
-            "" if rival.samples is None else str(rival.samples),
-            *cells,
-            f"{rival.parameters:,}",
-            f"{rival.per_second:,.0f}",
-            str(rival.passes),
-        )
-    _print_whole(table)
-
-
-def _print_whole(table: Table) -> None:
-    """Print a table at its own width: a long line is better than half a number."""
-    needed = Console(width=1000).measure(table).maximum
-    Console(width=max(_out.width, needed)).print(table)
-
-
-@contextlib.contextmanager
-def _bar(totals: dict[str, int], *, disable: bool = False) -> Iterator[Callable[..., None]]:
-    """Progress bars that appear with the first progress: bad input is answered by words alone."""
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
-        console=_err,
-    )
-    tasks = {name: bar.add_task(name, total=total, note="") for name, total in totals.items()}
-
-    def show(name: str, done: int, note: str = "", *, total: int | None = None) -> None:
-        if not disable:
-            if name not in tasks:
-                tasks[name] = bar.add_task(name, total=total, note="")
-            bar.start()
-            bar.update(tasks[name], completed=done, note=note, total=total)
-
-    try:
-        yield show
-    finally:
-        if bar.live.is_started:
-            bar.stop()
+            _exit_quietly(2 if stop.code else 0)

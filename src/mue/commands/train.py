@@ -24,8 +24,6 @@ from mue.devices import choose_device
 from mue.errors import MueError
 from mue.models.build import Backbone, build_learner
 from mue.models.learner import Learner
-from mue.plots.history import plot_history
-from mue.plots.style import save_figure
 from mue.training import distributed
 from mue.training.checkpoint import (
     STATE,
@@ -126,6 +124,9 @@ def train(
     finally:
         distributed.stop_()
     if meeting.rank == 0:
+        from mue.plots.history import plot_history
+        from mue.plots.style import save_figure
+
         title = f"{config.method} on {config.data.name}, seed {config.train.seed}"
         history = plot_history(read_log(folder), title)
         save_figure(history, folder / "figures" / "history.png")

@@ -1,1 +1,18 @@
-"""Inputs and answers: drawn or read, always as whole batches on the device that uses them."""
+"""Inputs and answers: generated or read, always as whole batches on the device that uses them.
+
+`mue.data.import_lidc` and `mue.data.inspect` are the commands of these names. They are looked up
+when they are first used (PEP 562), the one exception from the order of imports: commands are below
+data, and reading DICOM takes its time to import.
+"""
+
+import importlib
+from typing import Any
+
+_COMMANDS = ("import_lidc", "inspect")
+
+
+def __getattr__(name: str) -> Any:
+    """The commands on data."""
+    if name in _COMMANDS:
+        return getattr(importlib.import_module(f"mue.commands.{name}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

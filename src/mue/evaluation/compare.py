@@ -1,12 +1,12 @@
-"""Models side by side: the same inputs, the same metrics, through the same `Hypotheses`."""
+"""Several models on the same inputs, by the same metrics, through the same `Hypotheses`."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,39 +19,37 @@ from mue.data.build import build_source, check_shapes
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.splits import Split
 from mue.data.prepared.store import open_prepared
-from mue.devices import Device
 from mue.errors import MueError
+from mue.evaluation.answers import Progress
 from mue.evaluation.known_modes import evaluate_modes
-from mue.evaluation.raters import evaluate_raters
-from mue.inference.load import load
+from mue.evaluation.raters import METRICS, evaluate_raters
 from mue.inference.predictor import MAX_SAMPLES, Predictor
 from mue.metrics.interval import Interval, interval
 from mue.metrics.modes import mode_mae, mode_tv, nearest_mode
 
 SAMPLES = (16, 100, 1000)
-"""How many answers are drawn from a model that samples."""
-HIGHER = frozenset({"hm_iou_16", "dice_top", "coverage_4", "coverage_16"})
+"""How many samples are taken of a model that samples."""
+HIGHER = frozenset(name for name, metric in METRICS.items() if metric.higher_is_better)
 """Metrics of which more is better; of all others less is."""
 COUNTS = tuple(2**i for i in range(13))
 """Numbers of samples of a curve: 1, 2, 4, …, 4096."""
 CURVE_INPUTS = 100
 """Inputs that a curve is the mean of."""
-_LESIONS = ("ged", "ged_16", "hm_iou_16", "dice_top", "coverage_4", "coverage_16")
-_TIMED = 8  # inputs answered at once when the speed is measured
+_TIMED = 8  # inputs in a batch when the speed is measured
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedModel:
-    """A model in a comparison; one that samples takes part once for each number of samples.
+    """A model in a comparison; one that samples has a row for each number of samples.
 
     Attributes:
         model: Its name.
         method: How it was trained.
-        samples: Answers that were drawn, or None for a model that ranks its answers.
+        samples: Number of samples, or None for a model that ranks its answers.
         answers: Answers to each input.
-        passes: How often the network looks at an input for them.
-        parameters: Numbers it consists of.
-        per_second: Answers a second, measured on this machine.
+        passes: Forward passes of the network for them.
+        parameters: Number of parameters.
+        per_second: Answers per second, measured on this machine.
         metrics: Each with its interval.
     """
 
@@ -66,12 +64,12 @@ class ComparedModel:
 
     @property
     def name(self) -> str:
-        """What tells it apart from the others."""
+        """The model, and how many samples."""
         return _name(self.model, self.samples)
 
     def summary(self) -> dict[str, Any]:
         """As `mue compare --json` prints it; what is not known is left out."""
-        content = asdict(self)
+        content = dataclasses.asdict(self)
         for name, values in content["metrics"].items():
             content["metrics"][name] = {k: v for k, v in values.items() if not math.isnan(v)}
         return content
@@ -83,57 +81,56 @@ def _name(model: str, samples: int | None) -> str:
     return f"{model}, {samples} sample{'s' if samples > 1 else ''}"
 
 
-def metrics_of(rivals: Sequence[ComparedModel]) -> list[str]:
-    """Every metric that some rival has, in order: `ged_16` takes 16 samples at least."""
-    return list(dict.fromkeys(name for rival in rivals for name in rival.metrics))
+def metrics_of(models: Sequence[ComparedModel]) -> list[str]:
+    """Every metric that some model has, in order: `ged_16` takes 16 samples at least."""
+    return list(dict.fromkeys(name for model in models for name in model.metrics))
 
 
-def best(rivals: Sequence[ComparedModel]) -> dict[str, int]:
-    """Which rival is ahead in each metric, by its number in the row; in a tie the first."""
+def best(models: Sequence[ComparedModel]) -> dict[str, int]:
+    """Index of the best model by each metric; in a tie the first."""
     found: dict[str, int] = {}
-    for metric in metrics_of(rivals):
+    for metric in metrics_of(models):
         sign = -1 if metric in HIGHER else 1
         means = {
-            i: sign * r.metrics[metric].mean for i, r in enumerate(rivals) if metric in r.metrics
+            i: sign * m.metrics[metric].mean for i, m in enumerate(models) if metric in m.metrics
         }
         found[metric] = min(means, key=means.__getitem__)
     return found
 
 
-def compare(
-    models: Sequence[str | Path],
+def compare_models(
+    predictors: Mapping[str, Predictor],
     *,
     data: str | Path | None = None,
     split: Split = "test",
     inputs: int = 1000,
     seed: int = 0,
     samples: Sequence[int] = SAMPLES,
-    device: Device = "auto",
-    watch: Callable[[str, int, int], None] | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
 ) -> list[ComparedModel]:
-    """Judge models on the same inputs.
+    """Evaluate models on the same inputs, and measure how fast they answer.
 
-    `samples` says how many answers are drawn from a model that samples; each number is a rival of
-    its own. A model that must look at an input again for each sample (dropout) takes part with the
-    smallest number alone: with the others it would take hours. `watch` is told the name of a
-    rival, how many inputs are done, and of how many.
+    `samples` says how many samples are taken of a model that samples, each number a row of its
+    own. A model that needs a forward pass for each sample (dropout) takes part with the smallest
+    number alone: the others would take hours. `progress` is called with the name of a row, the
+    number of inputs that are done, and of all.
     """
-    predictors = load_models(models, data=data, split=split, samples=samples, device=device)
-    rivals: list[ComparedModel] = []
+    check_comparable(predictors, data=data, split=split, samples=samples)
+    found: list[ComparedModel] = []
     for model, predictor in predictors.items():
         for count in _counts(predictor, samples):
             name = _name(model, count)
 
-            def tell(done: int, total: int = inputs, name: str = name) -> None:
-                if watch is not None:
-                    watch(name, done, total)
+            def report(done: int, total: int, name: str = name) -> None:
+                if progress is not None:
+                    progress(name, done, total)
 
             if data is None:
-                metrics = _on_game(predictor, inputs, seed, count, tell)
+                metrics = _on_game(predictor, split, inputs, seed, count, report)
             else:
-                metrics = _on_slices(predictor, data, split, seed, count, tell)
+                metrics = _on_slices(predictor, data, split, seed, count, report)
             answers = count or min(16, predictor.max_answers)
-            rivals.append(
+            found.append(
                 ComparedModel(
                     model=model,
                     method=predictor.config.method,
@@ -145,39 +142,34 @@ def compare(
                     metrics=metrics,
                 )
             )
-    return rivals
+    return found
 
 
-def names_of(models: Sequence[str | Path]) -> dict[str, str]:
-    """Each model by the last part of its path, or by the whole of it where two end alike."""
-    each = list(dict.fromkeys(map(str, models)))
-    short = [Path(model).name for model in each]
-    return dict(zip(short if len(set(short)) == len(each) else each, each, strict=True))
-
-
-def load_models(
-    models: Sequence[str | Path],
+def check_comparable(
+    predictors: Mapping[str, Predictor],
     *,
     data: str | Path | None = None,
     split: Split = "test",
     samples: Sequence[int] = SAMPLES,
-    device: Device = "auto",
-) -> dict[str, Predictor]:
-    """The models by their names, or a clear word on why they cannot be compared."""
-    names = names_of(models)
-    if len(names) < 2:
-        raise MueError(f"a comparison needs at least two different models, got {len(names)}")
+) -> None:
+    """Refuse models that answer different questions, or that are not computed alike.
+
+    A comparison of speed is fair only where all models have the same precision and device.
+    """
+    if len(predictors) < 2:
+        raise MueError(f"a comparison needs at least two different models, got {len(predictors)}")
     for count in samples or (0,):
         if not 1 <= count <= MAX_SAMPLES:
             raise MueError(f"`samples` must be numbers in 1..{MAX_SAMPLES}, got {list(samples)}")
-    found = {name: load(model, device=device) for name, model in names.items()}
-    (first, ours), *others = found.items()
+    (first, ours), *others = predictors.items()
     for name, other in others:
         for what, mine, theirs in (
             ("the task", ours.config.data.name, other.config.data.name),
             ("the size of digits", ours.config.data.digit, other.config.data.digit),
             ("channels of an input", ours.config.model.c_in, other.config.model.c_in),
             ("channels of an answer", ours.config.model.c_out, other.config.model.c_out),
+            ("the device", ours.device, other.device),
+            ("half precision", ours.half, other.half),
         ):
             if mine != theirs:
                 raise MueError(
@@ -186,38 +178,40 @@ def load_models(
                 )
     one = dataclasses.replace(ours.config.data, answers=1)
     source = build_source(one, split, seed=0, device=ours.device, data=data, resident="off")
-    for predictor in found.values():
+    for predictor in predictors.values():
         check_shapes(predictor.config, source, predictor.network.axes)
-    return found
 
 
 def _counts(predictor: Predictor, samples: Sequence[int]) -> Sequence[int | None]:
     if not predictor.is_sampler:
         return (None,)
-    return samples if one_look(predictor) else (min(samples),)
+    return samples if single_pass(predictor) else (min(samples),)
 
 
-def one_look(predictor: Predictor) -> bool:
-    """Whether one look at an input will do for all of its answers."""
+def single_pass(predictor: Predictor) -> bool:
+    """Whether all answers to an input take one forward pass."""
     return predictor.network.forward_passes(2) == 1
 
 
 def _on_game(
     predictor: Predictor,
+    split: Split,
     inputs: int,
     seed: int,
     samples: int | None,
-    tell: Callable[[int], None],
+    progress: Progress,
 ) -> dict[str, Interval]:
-    judged = evaluate_modes(predictor, inputs=inputs, seed=seed, k=samples or 16, watch=tell)
-    tv, mae = mode_tv(judged.predicted, judged.true), mode_mae(judged.predicted, judged.true)
-    return {"mode_tv": _interval(tv), "mode_mae": _interval(mae)}
-
-
-def _interval(values: Tensor) -> Interval:
-    """Over inputs that are drawn independently of one another."""
-    each = torch.arange(len(values))
-    return interval(values, each, generator=torch.Generator().manual_seed(0))
+    found = evaluate_modes(
+        predictor, split=split, inputs=inputs, seed=seed, k=samples or 16, progress=progress
+    )
+    each = torch.arange(inputs)  # inputs are independent of one another
+    return {
+        name: interval(values, each, generator=torch.Generator().manual_seed(0))
+        for name, values in (
+            ("mode_tv", mode_tv(found.predicted, found.true)),
+            ("mode_mae", mode_mae(found.predicted, found.true)),
+        )
+    }
 
 
 def _on_slices(
@@ -226,24 +220,30 @@ def _on_slices(
     split: Split,
     seed: int,
     samples: int | None,
-    tell: Callable[[int, int], None],
+    progress: Progress,
 ) -> dict[str, Interval]:
     batch = 32 if samples is None else max(1, 512 // samples)
-    judged = evaluate_raters(
-        predictor, data, split=split, seed=seed, samples=samples or 1, batch=batch, watch=tell
-    )
-    content: dict[str, Any] = judged.report()
-    found = {m: Interval(**content[m]) for m in _LESIONS if m in content}
+    content: dict[str, Any] = evaluate_raters(
+        predictor,
+        data,
+        split=split,
+        seed=seed,
+        samples=samples or 1,
+        batch=batch,
+        progress=progress,
+    ).report()
+    shown = [name for name, m in METRICS.items() if m.in_report and m.in_comparison]
+    found = {name: Interval(**content[name]) for name in shown if name in content}
     for name in ("brier", "ece"):
         found[f"presence {name}"] = Interval(**{"std": math.nan, **content["presence"][name]})
     return found
 
 
 def _speed(predictor: Predictor, answers: int, data: str | Path | None, split: Split) -> float:
-    """Answers a second."""
+    """Answers per second."""
     index = torch.arange(_TIMED)
     if data is None:
-        source = build_source(predictor.config.data, "test", seed=0, device=predictor.device)
+        source = build_source(predictor.config.data, split, seed=0, device=predictor.device)
         x = source.case(index.to(predictor.device)).x
     else:
         slices = Slices(open_prepared(data), split, device=predictor.device)
@@ -252,9 +252,9 @@ def _speed(predictor: Predictor, answers: int, data: str | Path | None, split: S
 
 
 def _seconds(predictor: Predictor, x: Tensor, answers: int) -> float:
-    """How long the answers take: the fastest of three tries or more after one that does not count.
+    """How long the answers take: the fastest of three calls or more after a warm-up.
 
-    What takes milliseconds is tried for a fifth of a second, or a neighbour's job would count.
+    What takes milliseconds is repeated for a fifth of a second, or another job would count.
     """
     took: list[float] = []
     while len(took) < 4 or sum(took) < 0.2:
@@ -271,10 +271,10 @@ def _seconds(predictor: Predictor, x: Tensor, answers: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """How near the truth a model comes with so many answers, and how long it takes.
+    """The error of a model with a given number of answers, and how long they take.
 
     Attributes:
-        answers: To each input: samples, or what a ranking is cut at.
+        answers: To each input: samples, or the most probable answers.
         mode_tv: Total variation distance to the true probabilities, mean over inputs.
         seconds: For the answers to one input, measured on this machine.
     """
@@ -288,20 +288,21 @@ def sample_curve(
     predictor: Predictor,
     *,
     counts: Sequence[int] = COUNTS,
+    split: Split = "test",
     inputs: int = CURVE_INPUTS,
     seed: int = 0,
-    watch: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> list[Point]:
-    """How near the truth the frequencies of a sampler come with more and more samples.
+    """The error of the frequencies of a sampler, by the number of samples.
 
-    The largest number is drawn once, and its first n are the n samples. A model that ranks its
+    The largest number is sampled once, and its first n are the n samples. A model that ranks its
     answers has one point: its top 16.
     """
     if inputs < 1:
         raise MueError(f"`inputs` must be at least 1, got {inputs}")
     if not predictor.is_sampler:
         counts = (min(16, predictor.max_answers),)
-    source = build_source(predictor.config.data, "test", seed=seed, device=predictor.device)
+    source = build_source(predictor.config.data, split, seed=seed, device=predictor.device)
     generator = torch.Generator().manual_seed(seed)
     tv: dict[int, list[Tensor]] = {n: [] for n in sorted(set(counts))}
     for i in range(inputs):
@@ -314,8 +315,8 @@ def sample_curve(
             )
             p = (mode[:, :n] * weight[:, :, None]).sum(dim=1)
             found.append(mode_tv(p, case.q).cpu())
-        if watch is not None:
-            watch(i + 1, inputs)
+        if progress is not None:
+            progress(i + 1, inputs)
     x = source.case(torch.tensor([0], device=predictor.device)).x
     return [
         Point(n, torch.cat(found).mean().item(), _seconds(predictor, x, n))
@@ -323,7 +324,7 @@ def sample_curve(
     ]
 
 
-# --- what a density says --------------------------------------------------------------------------
+# --- densities of latents -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,10 +349,10 @@ class LatentSamples:
 
 
 def latent_samples(
-    predictor: Predictor, *, inputs: int = 1000, k: int = 16, seed: int = 0
+    predictor: Predictor, *, split: Split = "test", inputs: int = 1000, k: int = 16, seed: int = 0
 ) -> LatentSamples:
-    """Draw k samples for each test input, with their modes and the densities of their latents."""
-    source = build_source(predictor.config.data, "test", seed=seed, device=predictor.device)
+    """K samples for each input, with their modes and the densities of their latents."""
+    source = build_source(predictor.config.data, split, seed=seed, device=predictor.device)
     generator = torch.Generator().manual_seed(seed)
     mode: list[Tensor] = []
     density: list[Tensor] = []

@@ -1,32 +1,24 @@
-"""A predictor and cases, turned into numbers."""
+"""Evaluation where the modes and their probabilities are known: synthetic data."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from mue.data.build import build_source
+from mue.data.prepared.splits import Split
 from mue.errors import MueError
+from mue.evaluation.answers import Progress, codes_in_use, propose_all
 from mue.inference.predictor import Predictor
 from mue.metrics.modes import mode_mae, mode_probabilities, mode_tv
-
-IN_USE = 0.01
-"""A code counts as in use when it is more probable than this for some input."""
-
-MOST = 64
-"""Answers that are decoded for a slice with several raters, at the most."""
-
-NEGLIGIBLE = 1e-4
-"""Answers less probable than this, for all inputs of a batch, are not decoded; they are `rest`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModeEvaluation:
-    """What a model says about cases whose modes are known.
+    """The probability that a model gives to each known mode of each input.
 
     Attributes:
         predicted: Probability given to each mode.
@@ -34,8 +26,9 @@ class ModeEvaluation:
         rest: Probability of the answers that were not decoded.
         group: Category of each input.
         codes: Codes in use: more probable than 1 % for some input.
-        k: Answers decoded for each input, at the most.
-        seed: Of the test inputs.
+        k: Answers decoded for each input, at most.
+        seed: Of the inputs.
+        split: Which part of the data.
     """
 
     predicted: Float[Tensor, "b m"]
@@ -45,6 +38,7 @@ class ModeEvaluation:
     codes: int
     k: int
     seed: int
+    split: Split = "test"
 
     def rows(self) -> list[dict[str, str | float]]:
         """For each category and mode: the true probability, and what is predicted."""
@@ -65,8 +59,9 @@ class ModeEvaluation:
         return table
 
     def report(self) -> dict[str, object]:
-        """What `report.json` holds: each metric an object, and the table."""
+        """Each metric with its mean, standard deviation and 95th percentile, and the table."""
         return {
+            "split": self.split,
             "inputs": len(self.group),
             "seed": self.seed,
             "k": self.k,
@@ -79,7 +74,7 @@ class ModeEvaluation:
 
 
 def summary(values: Float[Tensor, " b"]) -> dict[str, float]:
-    """Mean, deviation and 95th percentile over inputs."""
+    """Mean, standard deviation and 95th percentile over inputs."""
     values = values.double()
     return {
         "mean": values.mean().item(),
@@ -91,52 +86,43 @@ def summary(values: Float[Tensor, " b"]) -> dict[str, float]:
 def evaluate_modes(
     predictor: Predictor,
     *,
+    split: Split = "test",
     inputs: int = 1000,
     seed: int = 0,
     k: int = 16,
     batch: int | None = None,
-    watch: Callable[[int], None] | None = None,
+    progress: Progress | None = None,
 ) -> ModeEvaluation:
-    """Judge a model by test inputs whose modes and probabilities are known.
+    """Compare predicted with true probabilities of modes. The model is not changed.
 
-    Each of the k most probable answers counts for the true mode it is nearest to. `watch` is told
-    how many inputs are done. The model is not changed.
+    The probability of each of the k most probable answers counts for the true mode it is nearest
+    to.
     """
     if inputs < 1:
         raise MueError(f"`inputs` must be at least 1, got {inputs}")
     k = min(k, predictor.max_answers)
     batch = max(1, min(50, 8192 // max(1, k))) if batch is None else batch
-    source = build_source(predictor.config.data, "test", seed=seed, device=predictor.device)
+    source = build_source(predictor.config.data, split, seed=seed, device=predictor.device)
     predicted: list[Tensor] = []
     true: list[Tensor] = []
     rest: list[Tensor] = []
     group: list[str] = []
-    used = torch.zeros(predictor.codes + 1)  # the last stands for an answer without a code
-    generator = torch.Generator().manual_seed(seed)
-    for first in range(0, inputs, batch):
-        index = torch.arange(first, min(first + batch, inputs), device=predictor.device)
-        case = source.case(index)
-        h = predictor.propose(case.x, k, min_prob=NEGLIGIBLE, generator=generator)
+    codes: list[tuple[Tensor, Tensor]] = []
+    for case, h in propose_all(
+        predictor, source, inputs, k, batch=batch, seed=seed, progress=progress
+    ):
         predicted.append(mode_probabilities(h.y, h.prob, case.ys).cpu())
         true.append(case.q.cpu())
         rest.append(h.rest.cpu())
         group.extend(case.group)
-        note_codes_(used, h.code.cpu(), h.prob.cpu())
-        if watch is not None:
-            watch(len(group))
+        codes.append((h.code.cpu(), h.prob.cpu()))
     return ModeEvaluation(
         predicted=torch.cat(predicted),
         true=torch.cat(true),
         rest=torch.cat(rest),
         group=tuple(group),
-        codes=int((used[:-1] > IN_USE).sum()),
+        codes=codes_in_use(predictor.codes, codes),
         k=k,
+        split=split,
         seed=seed,
     )
-
-
-def note_codes_(
-    used: Float[Tensor, " n"], code: Int[Tensor, "b k"], prob: Float[Tensor, "b k"]
-) -> None:
-    """Keep the highest probability of each code; answers without one count for the last entry."""
-    used.scatter_reduce_(0, code.flatten() % len(used), prob.flatten(), "amax")

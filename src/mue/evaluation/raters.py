@@ -1,26 +1,31 @@
-"""A predictor and slices that several raters drew, turned into numbers."""
+"""Evaluation against raters: slices that several people have annotated.
+
+A new metric is a pure function in `mue.metrics` and one line in `METRICS`: the report, the table of
+slices, what the commands print and `mue compare` take it from there.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mue.atomic import write_atomic
+from mue.data.build import check_data
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.splits import Split
 from mue.data.prepared.store import open_prepared
-from mue.errors import MueError
-from mue.evaluation.known_modes import IN_USE, MOST, NEGLIGIBLE, note_codes_
+from mue.evaluation.answers import MAX_ANSWERS, Progress, codes_in_use, propose_all
 from mue.inference.predictor import Predictor
-from mue.metrics.calibration import brier, drawn, ece, presence, reliability
+from mue.metrics.calibration import annotated, brier, ece, presence, reliability
 from mue.metrics.energy import distances, draws, empirical, energy_distance
 from mue.metrics.interval import interval, interval_of
 from mue.metrics.matching import hm_iou
@@ -29,86 +34,198 @@ from mue.types import Hypotheses
 
 TOP = 16
 """Answers that `ged` weighs, renormalised."""
-DRAWS = (16, 32, 50, 100)
-"""Numbers of draws that the literature reports."""
+SAMPLES = (16, 32, 50, 100)
+"""Numbers of samples for which the literature reports `ged_n`."""
 MATCHED = 16
-"""Draws that are matched to the raters."""
+"""Samples that are matched to the raters."""
 FIRST = (1, 4, 8, 16)
 """How many answers a reader may look at before finding a rater's own."""
 
 
+# --- what metrics are computed from ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Masks:
+    """A batch of slices: answers and raters as masks.
+
+    Attributes:
+        s: The answers, cut at one half.
+        p: Their probabilities, normalised.
+        ys: The raters' masks.
+        q: Weight of each rater.
+        hypotheses: The answers as they were proposed.
+    """
+
+    s: Bool[Tensor, "b k c h w"]
+    p: Float[Tensor, "b k"]
+    ys: Bool[Tensor, "b m c h w"]
+    q: Float[Tensor, "b m"]
+    hypotheses: Hypotheses
+
+
+@dataclass(frozen=True, slots=True)
+class Distances:
+    """All slices: the distances 1 - IoU of answers and raters, without pixels.
+
+    Of a model that samples, which may be asked for a thousand answers, the distances of all pairs
+    are not kept but the energy distance of the first n samples.
+
+    Attributes:
+        sy: Of each answer and each rater; 1 for an answer that was not kept.
+        ss: Of the answers among themselves.
+        yy: Of the raters among themselves.
+        p: Probability of each answer; 0 for one that was not kept.
+        q: Weight of each rater.
+        first: Energy distance of the first n samples, by n; empty for a model that ranks.
+        seed: Of the samples of `ged_n` and `hm_iou_n`.
+    """
+
+    sy: Float[Tensor, "b k m"]
+    ss: Float[Tensor, "b k2 k2"]
+    yy: Float[Tensor, "b m m"]
+    p: Float[Tensor, "b k"]
+    q: Float[Tensor, "b m"]
+    first: dict[int, Float[Tensor, " b"]]
+    seed: int
+
+    @property
+    def top(self) -> int:
+        """How many answers `ged` weighs: the most probable ones, or all samples."""
+        k = self.p.shape[1]
+        return k if self.first else min(TOP, k)
+
+    def sample(self, n: int) -> Int[Tensor, "b n"] | None:
+        """Sample n answers by their probability; of a model that samples, the first n it gave.
+
+        None where it gave fewer.
+        """
+        if not self.first:
+            return draws(self.p, n, torch.Generator().manual_seed(self.seed))
+        b, k = self.p.shape
+        return torch.arange(n).expand(b, -1) if n <= k else None
+
+
+def _ged(d: Distances) -> Tensor:
+    if d.first:
+        return d.first[d.top]
+    p = d.p[:, : d.top] / d.p[:, : d.top].sum(dim=1, keepdim=True)
+    return energy_distance(d.sy[:, : d.top], d.ss[:, : d.top, : d.top], d.yy, p, d.q)
+
+
+def _ged_n(d: Distances, n: int) -> Tensor | None:
+    pick = d.sample(n)
+    if pick is None or d.first:
+        return d.first.get(n)
+    return energy_distance(d.sy, d.ss, d.yy, empirical(pick, d.p.shape[1]), d.q)
+
+
+def _hm_iou_n(d: Distances, n: int) -> Tensor | None:
+    pick = d.sample(n)
+    return None if pick is None else hm_iou((1 - d.sy)[torch.arange(len(pick))[:, None], pick])
+
+
+def _coverage(d: Distances, k: int) -> Tensor:
+    return (((1 - d.sy[:, :k]).amax(dim=1) >= 0.5) * d.q).sum(dim=1)
+
+
+def _entropy(m: Masks) -> Tensor:
+    """Entropy of the distinct answers, in nats: those that overlap by half are one."""
+    h, k = m.hypotheses, MAX_ANSWERS
+    some = Hypotheses(h.y[:, :k], h.prob[:, :k], h.code[:, :k]).normalized()
+    return some.merge(below=0.5).entropy()
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A number of each slice, computed from masks or from distances alone.
+
+    Attributes:
+        masks: Computes it from a batch of masks.
+        distances: Computes it from the distances of all slices; None where it is not defined.
+        higher_is_better: For the best model of a comparison.
+        in_report: Whether its mean over slices says something.
+        in_comparison: Whether `mue compare` shows it.
+    """
+
+    masks: Callable[[Masks], Tensor] | None = None
+    distances: Callable[[Distances], Tensor | None] | None = None
+    higher_is_better: bool = False
+    in_report: bool = True
+    in_comparison: bool = True
+
+
+METRICS: dict[str, Metric] = {
+    "ged": Metric(distances=_ged),
+    "rest": Metric(
+        distances=lambda d: (1 - d.p[:, : d.top].sum(dim=1)).clamp_min(0), in_comparison=False
+    ),
+    **{
+        f"ged_{n}": Metric(distances=partial(_ged_n, n=n), in_comparison=n == MATCHED)
+        for n in SAMPLES
+    },
+    f"hm_iou_{MATCHED}": Metric(distances=partial(_hm_iou_n, n=MATCHED), higher_is_better=True),
+    "dice_top": Metric(lambda m: top_dice(m.s, m.ys, m.q), higher_is_better=True),
+    **{
+        f"coverage_{k}": Metric(
+            distances=partial(_coverage, k=k), higher_is_better=True, in_comparison=k in (4, 16)
+        )
+        for k in FIRST
+    },
+    "presence": Metric(lambda m: presence(m.s, m.p), in_report=False),
+    "annotated": Metric(lambda m: annotated(m.ys, m.q), in_report=False),
+    "entropy": Metric(_entropy, in_report=False),
+}
+"""Every number of a slice, by the name of its column."""
+
+
+# --- the evaluation -------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class RaterEvaluation:
-    """What a model says about slices, slice by slice.
+    """The metrics of a model, slice by slice.
 
     Attributes:
         id: Name of each slice.
         patient: Whom it shows.
-        ged: Energy distance of the top 16 answers, renormalised, and the raters.
-        rest: Probability beyond these answers.
-        ged_n: The same for n answers drawn by their probability.
-        hm_iou_n: Hungarian-matched IoU of those n answers.
-        dice: Dice of the most probable answer, mean over raters.
-        coverage: Share of raters who find their mask (IoU of at least 0.5) in the first k answers.
-        presence: Predicted probability that there is a lesion.
-        drawn: Share of raters who drew one.
-        entropy: Of the distinct answers, in nats: those that overlap by half are one.
+        columns: Each metric of `METRICS` that is defined for the model.
         codes: Codes in use: more probable than 1 % for some slice.
-        answers: Answers to each slice, at the most; the samples of a model that draws.
-        passes: How often the network looked at a slice for them.
+        answers: Answers to each slice, at most; the samples of a model that samples.
+        passes: Forward passes of the network for them.
         split: Which patients.
         data: Digest of the prepared data.
     """
 
     id: tuple[str, ...]
     patient: tuple[str, ...]
-    ged: Float[Tensor, " b"]
-    rest: Float[Tensor, " b"]
-    ged_n: dict[int, Float[Tensor, " b"]]
-    hm_iou_n: dict[int, Float[Tensor, " b"]]
-    dice: Float[Tensor, " b"]
-    coverage: dict[int, Float[Tensor, " b"]]
-    presence: Float[Tensor, " b"]
-    drawn: Float[Tensor, " b"]
-    entropy: Float[Tensor, " b"]
+    columns: dict[str, Float[Tensor, " b"]]
     codes: int
     answers: int
     passes: int
     split: Split
     data: str
 
-    def columns(self) -> dict[str, Float[Tensor, " b"]]:
-        """Every number of every slice, by its name."""
-        return {
-            "ged": self.ged,
-            "rest": self.rest,
-            **{f"ged_{n}": v for n, v in self.ged_n.items()},
-            **{f"hm_iou_{n}": v for n, v in self.hm_iou_n.items()},
-            "dice_top": self.dice,
-            **{f"coverage_{k}": v for k, v in self.coverage.items()},
-            "presence": self.presence,
-            "drawn": self.drawn,
-            "entropy": self.entropy,
-        }
-
     def report(self) -> dict[str, object]:
-        """What `report.json` holds: every metric with its interval over patients."""
+        """Every metric with its bootstrap interval over patients."""
         names = sorted(set(self.patient))
         number = {name: i for i, name in enumerate(names)}
         group = torch.tensor([number[p] for p in self.patient])
+        predicted, share = self.columns["presence"], self.columns["annotated"]
 
         def of(values: Tensor) -> dict[str, float]:
             return asdict(interval(values, group, generator=torch.Generator().manual_seed(0)))
 
-        def miscalibration(index: Tensor) -> float:
-            return ece(self.presence[index], self.drawn[index]).item()
-
         error = asdict(
-            interval_of(miscalibration, group, generator=torch.Generator().manual_seed(0))
+            interval_of(
+                lambda index: ece(predicted[index], share[index]).item(),
+                group,
+                generator=torch.Generator().manual_seed(0),
+            )
         )
         del error["std"]  # it is one number for all slices
-        bins = reliability(self.presence, self.drawn)
-        own = {k: v for k, v in self.columns().items() if k not in ("presence", "drawn", "entropy")}
+        bins = reliability(predicted, share)
+        rows = zip(bins.count.tolist(), bins.predicted.tolist(), bins.share.tolist(), strict=True)
         return {
             "split": self.split,
             "data": self.data,
@@ -116,30 +233,23 @@ class RaterEvaluation:
             "patients": len(names),
             "answers": self.answers,
             "passes": self.passes,
-            **{name: of(values) for name, values in own.items()},
+            **{name: of(v) for name, v in self.columns.items() if METRICS[name].in_report},
             "presence": {
-                "brier": of(brier(self.presence, self.drawn)),
+                "brier": of(brier(predicted, share)),
                 "ece": error,
                 "reliability": [
-                    {"count": int(n), "predicted": p, "drawn": s}
-                    for n, p, s in zip(
-                        bins.count.tolist(),
-                        bins.predicted.tolist(),
-                        bins.share.tolist(),
-                        strict=True,
-                    )
-                    if n
+                    {"count": int(n), "predicted": p, "annotated": s} for n, p, s in rows if n
                 ],
             },
             "codes_in_use": self.codes,
         }
 
     def save_table(self, path: Path) -> None:
-        """Write a line for each slice, for those who want to look closer."""
+        """Write a CSV file with a line for each slice."""
         text = io.StringIO()
-        table, columns = csv.writer(text, lineterminator="\n"), self.columns()
-        table.writerow(["id", "patient", *columns])
-        rows = zip(*(v.tolist() for v in columns.values()), strict=True)
+        table = csv.writer(text, lineterminator="\n")
+        table.writerow(["id", "patient", *self.columns])
+        rows = zip(*(v.tolist() for v in self.columns.values()), strict=True)
         for name, patient, values in zip(self.id, self.patient, rows, strict=True):
             table.writerow([name, patient, *(f"{v:.6g}" for v in values)])
         write_atomic(path, text.getvalue().encode())
@@ -153,132 +263,74 @@ def evaluate_raters(
     seed: int = 0,
     samples: int = 100,
     batch: int = 32,
-    watch: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> RaterEvaluation:
-    """Judge a model by the raters of prepared slices.
+    """Compare the answers to prepared slices with their raters. The model is not changed.
 
-    Answers are probability maps cut at one half. `seed` is of the draws of `ged_n` and `hm_iou_n`.
-    A model that samples is asked for `samples` answers: `ged` weighs them all equally, and `ged_n`
-    takes the first n of them, which are n fresh draws.
-    `watch` is told how many slices are done, of how many. The model is not changed.
+    Answers are probability maps cut at one half. `seed` is of the samples of `ged_n` and
+    `hm_iou_n`. A model that samples is asked for `samples` answers: `ged` weighs them all equally,
+    and `ged_n` takes the first n of them, which are n fresh samples.
     """
-    if predictor.config.data.name != "slices":
-        raise MueError(
-            f"this model answers {predictor.config.data.name!r}, and {data} holds slices; "
-            "take a model trained on slices, or leave out --data"
-        )
+    check_data(predictor.config.data, data)
     prepared = open_prepared(data)
     source = Slices(prepared, split, device=predictor.device)
-    k = samples if predictor.is_sampler else min(MOST, predictor.max_answers)
-    parts = list(_judge(predictor, source, k, seed, batch, watch))
-    k = max(part.p.shape[1] for part in parts)
-    more = [k - part.p.shape[1] for part in parts]  # batches differ in how many they decoded
-    p = torch.cat([F.pad(part.p, (0, m)) for part, m in zip(parts, more, strict=True)])
-    q = torch.cat([part.q for part in parts])
-    sy = torch.cat([F.pad(x.sy, (0, 0, 0, m), value=1) for x, m in zip(parts, more, strict=True)])
-    ss = torch.cat([F.pad(x.ss, (0, m, 0, m), value=1) for x, m in zip(parts, more, strict=True)])
-    sy = sy.masked_fill((p == 0)[:, :, None], 1)  # what was not kept covers nobody
-    yy = torch.cat([part.yy for part in parts])
-    top = k if predictor.is_sampler else min(TOP, k)
-    kept = p[:, :top] / p[:, :top].sum(dim=1, keepdim=True)
-    pick = {n: _pick(p, n, seed, fresh=predictor.is_sampler) for n in DRAWS}
-    pick = {n: i for n, i in pick.items() if i is not None}
-    if predictor.is_sampler:
-        ged = torch.cat([part.first[k] for part in parts])
-        ged_n = {n: torch.cat([part.first[n] for part in parts]) for n in pick}
-    else:
-        ged = energy_distance(sy[:, :top], ss[:, :top, :top], yy, kept, q)
-        ged_n = {n: energy_distance(sy, ss, yy, empirical(i, k), q) for n, i in pick.items()}
-    rows = torch.arange(len(p))[:, None]
-    found = {n: (1 - sy[:, :n]).amax(dim=1) >= 0.5 for n in FIRST}
-    used = torch.zeros(predictor.codes + 1)
-    for part in parts:
-        note_codes_(used, part.code, part.p)
+    k = samples if predictor.is_sampler else min(MAX_ANSWERS, predictor.max_answers)
+    parts: list[Distances] = []
+    codes: list[tuple[Tensor, Tensor]] = []
+    of_masks = {name: m.masks for name, m in METRICS.items() if m.masks is not None}
+    found: dict[str, list[Tensor]] = {name: [] for name in of_masks}
+    for case, h in propose_all(
+        predictor, source, len(source), k, batch=batch, seed=seed, progress=progress
+    ):
+        masks = Masks(h.y > 0.5, h.normalized().prob, case.ys > 0.5, case.q, h)
+        parts.append(_distances(masks, seed, keep_pairs=not predictor.is_sampler))
+        codes.append((h.code.cpu(), h.prob.cpu()))
+        for name, compute in of_masks.items():
+            found[name].append(compute(masks).cpu())
+    whole = _join(parts)
+    columns: dict[str, Tensor] = {}
+    for name, metric in METRICS.items():
+        values = metric.distances(whole) if metric.distances else torch.cat(found[name])
+        if values is not None:
+            columns[name] = values
+    answers = whole.p.shape[1]
     return RaterEvaluation(
         id=tuple(row.id for row in source.rows),
         patient=tuple(row.patient for row in source.rows),
-        ged=ged,
-        rest=(1 - p[:, :top].sum(dim=1)).clamp_min(0),
-        ged_n=ged_n,
-        hm_iou_n={n: hm_iou((1 - sy)[rows, pick[n]]) for n in pick if n == MATCHED},
-        dice=torch.cat([part.dice for part in parts]),
-        coverage={n: (f * q).sum(dim=1) for n, f in found.items()},
-        presence=torch.cat([part.presence for part in parts]),
-        drawn=torch.cat([part.drawn for part in parts]),
-        entropy=torch.cat([part.entropy for part in parts]),
-        codes=int((used[:-1] > IN_USE).sum()),
-        answers=k,
-        passes=predictor.network.forward_passes(k),
+        columns=columns,
+        codes=codes_in_use(predictor.codes, codes),
+        answers=answers,
+        passes=predictor.network.forward_passes(answers),
         split=split,
         data=prepared.digest,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A batch of slices: all that the metrics need, without the pixels.
-
-    Of samples, which may be a thousand, not the distances of all pairs are kept but the energy
-    distance of the first n.
-    """
-
-    sy: Float[Tensor, "b k m"]
-    ss: Float[Tensor, "b k2 k2"]
-    first: dict[int, Float[Tensor, " b"]]
-    yy: Float[Tensor, "b m m"]
-    p: Float[Tensor, "b k"]
-    q: Float[Tensor, "b m"]
-    code: Tensor
-    dice: Float[Tensor, " b"]
-    presence: Float[Tensor, " b"]
-    drawn: Float[Tensor, " b"]
-    entropy: Float[Tensor, " b"]
+def _distances(m: Masks, seed: int, *, keep_pairs: bool) -> Distances:
+    """The distances of a batch, on the CPU."""
+    d, p, q = distances(m.s, m.ys), m.hypotheses.prob.cpu(), m.q.cpu()
+    sy, ss, yy = d.sy.cpu(), d.ss.cpu(), d.yy.cpu()
+    if keep_pairs:
+        return Distances(sy.clone(), ss, yy.clone(), p, q, {}, seed)
+    k = p.shape[1]
+    equal = {n: torch.full((len(q), n), 1 / n) for n in {*SAMPLES, k} if n <= k}
+    first = {n: energy_distance(sy[:, :n], ss[:, :n, :n], yy, w, q) for n, w in equal.items()}
+    return Distances(sy.clone(), ss[:, :0, :0].clone(), yy.clone(), p, q, first, seed)
 
 
-def _pick(p: Float[Tensor, "b k"], n: int, seed: int, *, fresh: bool) -> Int[Tensor, "b n"] | None:
-    """N draws of the answers; of fresh samples the first n, or nothing where they are fewer."""
-    if not fresh:
-        return draws(p, n, torch.Generator().manual_seed(seed))
-    return torch.arange(n).expand(len(p), -1) if n <= p.shape[1] else None
-
-
-def _judge(
-    predictor: Predictor,
-    source: Slices,
-    most: int,
-    seed: int,
-    batch: int,
-    watch: Callable[[int, int], None] | None,
-) -> Iterator[_Part]:
-    generator = torch.Generator().manual_seed(seed)
-    for first in range(0, len(source), batch):
-        last = min(first + batch, len(source))
-        case = source.case(torch.arange(first, last))
-        h = predictor.propose(case.x, most, min_prob=NEGLIGIBLE, generator=generator)
-        s, ys = h.y > 0.5, case.ys > 0.5
-        d, k, q = distances(s, ys), s.shape[1], case.q.cpu()
-        sy, ss, yy = d.sy.cpu(), d.ss.cpu(), d.yy.cpu()
-        counts = [n for n in {*DRAWS, k} if n <= k] if predictor.is_sampler else []
-        equal = {n: torch.full((len(q), n), 1 / n) for n in counts}
-        yield _Part(
-            sy=sy.clone(),
-            ss=ss[:, :0, :0].clone() if predictor.is_sampler else ss,
-            first={
-                n: energy_distance(sy[:, :n], ss[:, :n, :n], yy, p, q) for n, p in equal.items()
-            },
-            yy=yy.clone(),
-            p=h.prob.cpu(),
-            q=q,
-            code=h.code.cpu(),
-            dice=top_dice(s, ys, case.q).cpu(),
-            presence=presence(s, h.normalized().prob).cpu(),
-            drawn=drawn(ys, case.q).cpu(),
-            entropy=_first(h, MOST).merge(below=0.5).entropy().cpu(),
-        )
-        if watch is not None:
-            watch(last, len(source))
-
-
-def _first(h: Hypotheses, k: int) -> Hypotheses:
-    """At most k of the answers: enough to see how many are distinct."""
-    return Hypotheses(h.y[:, :k], h.prob[:, :k], h.code[:, :k]).normalized()
+def _join(parts: list[Distances]) -> Distances:
+    """All batches as one; batches differ in how many answers were decoded."""
+    k = max(part.p.shape[1] for part in parts)
+    more = [k - part.p.shape[1] for part in parts]
+    both = list(zip(parts, more, strict=True))
+    p = torch.cat([F.pad(part.p, (0, m)) for part, m in both])
+    sy = torch.cat([F.pad(part.sy, (0, 0, 0, m), value=1) for part, m in both])
+    return Distances(
+        sy=sy.masked_fill((p == 0)[:, :, None], 1),  # what was not kept covers nobody
+        ss=torch.cat([F.pad(part.ss, (0, m, 0, m), value=1) for part, m in both]),
+        yy=torch.cat([part.yy for part in parts]),
+        p=p,
+        q=torch.cat([part.q for part in parts]),
+        first={n: torch.cat([part.first[n] for part in parts]) for n in parts[0].first},
+        seed=parts[0].seed,
+    )

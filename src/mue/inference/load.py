@@ -10,7 +10,12 @@ import torch
 
 from mue.devices import Device, choose_device
 from mue.inference.predictor import Predictor
-from mue.training.checkpoint import RunError, load_config, load_network
+from mue.models.heads import Heads
+from mue.models.modal import Modal
+from mue.models.probunet import ProbUNet
+from mue.training.checkpoint import CONFIG, RunError, load_config, load_network
+
+_PREFIX = "bundled:"
 
 
 def bundled() -> dict[str, Path]:
@@ -19,11 +24,24 @@ def bundled() -> dict[str, Path]:
     return {p.name: p for p in sorted(root.iterdir()) if p.is_dir()} if root.is_dir() else {}
 
 
+def bundled_name(model: str | Path) -> str | None:
+    """The name of the bundled model that is meant: NAME or bundled:NAME. None for a folder."""
+    known, name = bundled(), str(model)
+    if isinstance(model, Path) or name.removeprefix(_PREFIX) not in known:
+        return None
+    if name in known and (Path(name) / CONFIG).is_file():
+        raise RunError(
+            f"{name!r} is the name of a bundled model and of a run folder here; "
+            f"take ./{name} for the folder, or {_PREFIX}{name} for the bundled model"
+        )
+    return name.removeprefix(_PREFIX)
+
+
 def find(model: str | Path) -> Path:
     """The folder of a bundled model, or of a run."""
-    known = bundled()
-    if str(model) in known:
-        return known[str(model)]
+    known, name = bundled(), bundled_name(model)
+    if name is not None:
+        return known[name]
     folder = Path(model)
     if not folder.is_dir():
         near = difflib.get_close_matches(str(model), known, n=1, cutoff=0.4)
@@ -33,23 +51,33 @@ def find(model: str | Path) -> Path:
 
 
 def halves(device: torch.device) -> bool:
-    """Whether answers are computed in half precision there, unless somebody says otherwise."""
+    """Whether answers are computed in half precision there by default."""
     return device.type == "cuda"
 
 
 def load(
     model: str | Path,
     *,
+    network: Modal | ProbUNet | Heads | None = None,
     device: Device = "auto",
     half: bool | None = None,
     record: bool = True,
 ) -> Predictor:
-    """A bundled model by its name, or the model in a run folder, ready to answer.
+    """Load a bundled model by its name, or the model in a run folder.
 
-    `half` says whether convolutions and products are computed in half precision: by default on a
-    GPU. Probabilities and answers come out in float32 either way. `record` says whether a GPU may
-    record what it is asked for again.
+    Args:
+        model: NAME or bundled:NAME of a bundled model, or a run folder.
+        network: Receives the weights of the run, in place of one built from its configuration:
+            for a backbone of your own.
+        device: Where to compute.
+        half: Whether convolutions and products are computed in half precision: by default on a
+            GPU. Probabilities and answers are in float32 either way.
+        record: Whether a GPU may capture repeated calls in a CUDA graph.
     """
     folder, where = find(model), choose_device(device)
     half = halves(where) if half is None else half
-    return Predictor(load_network(folder, where), load_config(folder), half=half, record=record)
+    if network is None:
+        network = load_network(folder, where)
+    else:
+        network = load_network(folder, where, network)
+    return Predictor(network, load_config(folder), half=half, record=record)

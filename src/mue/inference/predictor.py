@@ -101,9 +101,10 @@ class Predictor:
         A baseline that samples draws k answers by the generator (without one, by seed 0), each of
         probability 1/k.
 
-        An image is c h w (or h w where the model takes one channel), in floating point or as
-        bytes, which are scaled to 0..1; a vector is c. One more axis in front makes a batch; the
-        result always has one: an image alone is a batch of one.
+        An image is c h w (or h w where the model takes one channel), in floating point, as
+        unsigned integers, which are divided by the maximum of their type, or as booleans; a vector
+        is c. One more axis in front makes a batch; the result always has one: an image alone is a
+        batch of one.
         """
         k = self._count(k)
         if generator is None:
@@ -194,8 +195,7 @@ class Predictor:
                 f"`image` must be {form} with c = {c} channels, or a batch of such, "
                 f"got an array of shape {tuple(image.shape)}"
             )
-        x = x.to(self.device)
-        x = x.float() / 255 if x.dtype == torch.uint8 else x.float()
+        x = _scaled(x.to(self.device))
         if not x.isfinite().all():
             count = int((~x.isfinite()).sum())
             raise MueError(
@@ -203,3 +203,15 @@ class Predictor:
                 "replace them first"
             )
         return x.contiguous(memory_format=torch.channels_last) if axes == 4 else x
+
+
+def _scaled(x: Tensor) -> Tensor:
+    """In float32: unsigned integers divided by the maximum of their type, booleans as 0 and 1."""
+    if x.is_floating_point() or x.dtype == torch.bool:
+        return x.float()
+    if x.is_complex() or torch.iinfo(x.dtype).min < 0:
+        raise MueError(
+            "`image` must be floating point, boolean or of unsigned integers, which are scaled to "
+            f"0..1, got {x.dtype}: its range is not known; convert it to floating point in 0..1"
+        )
+    return x.float() / torch.iinfo(x.dtype).max

@@ -21,11 +21,11 @@ def presence(s: Bool[Tensor, "b k c h w"], p: Float[Tensor, "b k"]) -> Float[Ten
     return (s.flatten(2).any(dim=2) * p).sum(dim=1)
 
 
-def drawn(ys: Bool[Tensor, "b m c h w"], q: Float[Tensor, "b m"]) -> Float[Tensor, " b"]:
-    """Share of the raters who drew something: the truth that `presence` is held against.
+def annotated(ys: Bool[Tensor, "b m c h w"], q: Float[Tensor, "b m"]) -> Float[Tensor, " b"]:
+    """Share of the raters who annotated something: the truth that `presence` is held against.
 
     >>> ys = torch.tensor([[[[[True, False]]], [[[False, False]]]]])
-    >>> drawn(ys, torch.tensor([[0.5, 0.5]]))
+    >>> annotated(ys, torch.tensor([[0.5, 0.5]]))
     tensor([0.5000])
     """
     return presence(ys, q)

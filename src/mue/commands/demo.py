@@ -1,0 +1,43 @@
+"""`mue demo`: the bundled models on the guessing game."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mue.commands.figure import plot_modes
+from mue.commands.report import Progress, load_models, report, save_report
+from mue.evaluation.known_modes import evaluate_modes
+
+DEMO = ("guess", "guess-exact")
+"""The models of the demonstration: the paper's method, and ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoResult:
+    """The bundled models on the guessing game.
+
+    Attributes:
+        reports: What `report.json` holds: a report for each model.
+        files: What was written.
+    """
+
+    reports: dict[str, dict[str, Any]]
+    files: tuple[Path, ...]
+
+
+def demo(
+    out: str | Path = "runs/demo", *, inputs: int = 1000, progress: Progress | None = None
+) -> DemoResult:
+    """Evaluate the bundled models on the guessing game, and plot their answers."""
+    folder = Path(out)
+    reports: dict[str, dict[str, Any]] = {}
+    figures: list[Path] = []
+    for model in load_models([f"bundled:{name}" for name in DEMO], device="cpu"):
+        show = functools.partial(progress, model.name) if progress else None
+        scores = evaluate_modes(model.predictor, inputs=inputs, seed=0, progress=show)
+        figures += plot_modes(model, scores, folder / "figures" / model.name)
+        reports[model.name] = report(model, scores) | {"model": model.name}
+    return DemoResult(reports, (save_report(folder / "report.json", reports), *figures))

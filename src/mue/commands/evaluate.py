@@ -1,0 +1,80 @@
+"""`mue evaluate`: a model against known modes, or against raters."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mue.commands.report import Model, Progress, load_models, output_folder, report, save_report
+from mue.data.build import check_data
+from mue.data.prepared.splits import Split
+from mue.devices import Device
+from mue.evaluation.known_modes import ModeEvaluation, evaluate_modes
+from mue.evaluation.raters import RaterEvaluation, evaluate_raters
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationResult:
+    """The metrics of a model.
+
+    Attributes:
+        scores: Input by input.
+        report: What `report-SPLIT.json` holds.
+        files: What was written: the report, and for slices a table of them.
+    """
+
+    scores: ModeEvaluation | RaterEvaluation
+    report: dict[str, Any]
+    files: tuple[Path, ...]
+
+
+def evaluate(
+    model: Model,
+    *,
+    data: str | Path | None = None,
+    split: Split = "test",
+    inputs: int = 1000,
+    seed: int = 0,
+    k: int = 16,
+    out: str | Path | None = None,
+    device: Device = "auto",
+    progress: Progress | None = None,
+) -> EvaluationResult:
+    """Evaluate a model, and write `report-SPLIT.json` and for slices `slices-SPLIT.csv`.
+
+    Synthetic inputs have known modes, to which the predicted probabilities are compared. Prepared
+    slices have raters, to whom the answers are compared.
+
+    Args:
+        model: A bundled model, a run folder, or a predictor.
+        data: Folder of prepared slices, for a model that was trained on slices.
+        split: Which part of the data.
+        inputs: How many inputs, where they are synthetic.
+        seed: Of synthetic inputs, or of the samples of `ged_n`.
+        k: Answers decoded for each synthetic input.
+        out: Folder for the files. By default the run folder, `runs/bundled/NAME` for a bundled
+            model, and for a predictor nothing is written.
+        device: Where to compute.
+        progress: Called with the model's name, the number of inputs done, and of all.
+    """
+    (loaded,) = load_models([model], device=device)
+    predictor = loaded.predictor
+    check_data(predictor.config.data, data)
+    show = functools.partial(progress, loaded.name) if progress else None
+    if data is None:
+        scores = evaluate_modes(
+            predictor, split=split, inputs=inputs, seed=seed, k=k, progress=show
+        )
+    else:
+        scores = evaluate_raters(predictor, data, split=split, seed=seed, progress=show)
+    content = report(loaded, scores)
+    if out is None and loaded.source is None:
+        return EvaluationResult(scores, content, ())
+    target = output_folder(loaded, out)
+    files = [save_report(target / f"report-{split}.json", content)]
+    if isinstance(scores, RaterEvaluation):
+        files.append(target / f"slices-{split}.csv")
+        scores.save_table(files[-1])
+    return EvaluationResult(scores, content, tuple(files))

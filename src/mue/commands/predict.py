@@ -1,0 +1,106 @@
+"""`mue predict`: ranked answers to image files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from mue.commands.report import Model, load_models, require_empty
+from mue.devices import Device
+from mue.errors import MueError
+from mue.inference.files import read_image
+from mue.types import Hypotheses
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The answers to one image file.
+
+    Attributes:
+        image: The file.
+        x: What the model was shown.
+        hypotheses: A batch of one.
+    """
+
+    image: Path
+    x: Tensor
+    hypotheses: Hypotheses
+
+    def summary(self) -> dict[str, Any]:
+        """Probabilities and codes, as `mue predict --json` prints them."""
+        h = self.hypotheses
+        answers = [
+            {"rank": i + 1, "prob": h.prob[0, i].item(), "code": int(h.code[0, i])}
+            for i in range(h.prob.shape[1])
+        ]
+        return {
+            "image": str(self.image),
+            "answers": answers,
+            "rest": h.rest[0].item(),
+            "entropy": h.entropy()[0].item(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionResult:
+    """The answers to image files.
+
+    Attributes:
+        predictions: One for each image, in their order.
+        files: What was written: each answer, and an overview for each image.
+    """
+
+    predictions: tuple[Prediction, ...]
+    files: tuple[Path, ...]
+
+
+def predict(
+    model: Model,
+    images: Sequence[str | Path],
+    *,
+    k: int | None = None,
+    merge: bool = False,
+    out: str | Path | None = None,
+    device: Device = "auto",
+) -> PredictionResult:
+    """Answer image files. Every file is read before the first answer is computed or written.
+
+    Args:
+        model: A bundled model, a run folder, or a predictor.
+        images: Image files.
+        k: How many answers; by default 8, or all where there are fewer.
+        merge: Whether to join answers that are the same, and add up their probabilities.
+        out: Folder for the answers as PNG, with an overview of each image.
+        device: Where to compute.
+    """
+    if not images:
+        raise MueError("`images` must name at least one image file, got none")
+    (loaded,) = load_models([model], device=device)
+    predictor = loaded.predictor
+    pixels = [read_image(path, predictor.config.model.c_in) for path in images]
+    found: list[Prediction] = []
+    for path, x in zip(images, pixels, strict=True):
+        h = predictor.propose(x, k)
+        found.append(Prediction(Path(path), x, h.merge() if merge else h))
+    files = _write(found, Path(out)) if out is not None else []
+    return PredictionResult(tuple(found), tuple(files))
+
+
+def _write(predictions: list[Prediction], out: Path) -> list[Path]:
+    from mue.plots.answers import plot_answers
+    from mue.plots.style import save_figure, save_image
+
+    require_empty(out)
+    if len({p.image.stem for p in predictions}) < len(predictions):
+        raise MueError("`images` must have different names where answers are written to a folder")
+    files: list[Path] = []
+    for prediction in predictions:
+        h, stem = prediction.hypotheses, prediction.image.stem
+        files += [save_image(y, out / f"{stem}-{j + 1}.png") for j, y in enumerate(h.y[0])]
+        overview = plot_answers(prediction.x[None], h, prediction.image.name)
+        files.append(save_figure(overview, out / f"{stem}-answers.png"))
+    return files

@@ -1,0 +1,105 @@
+"""What the commands share: models by name, folders for output, reports."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mue.atomic import write_atomic
+from mue.devices import Device
+from mue.errors import MueError
+from mue.evaluation.known_modes import ModeEvaluation
+from mue.evaluation.raters import RaterEvaluation
+from mue.inference.load import bundled_name, find, load
+from mue.inference.predictor import Predictor
+from mue.training.checkpoint import RunError, origin, weights_digest
+from mue.version import __version__
+
+Model = str | Path | Predictor
+"""A bundled model by its name, a run folder, or a predictor."""
+Progress = Callable[[str, int, int], None]
+"""Called with the name of a job, the number of its items that are done, and of all."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model and where it came from.
+
+    Attributes:
+        name: Tells it apart from the others.
+        predictor: The model.
+        source: The name or folder that it was loaded from; None for a predictor of the caller.
+    """
+
+    name: str
+    predictor: Predictor
+    source: str | Path | None
+
+
+def load_models(
+    models: Iterable[Model], *, device: Device = "auto", plain: bool = False
+) -> list[LoadedModel]:
+    """Load models, each once, by the names that tell them apart.
+
+    A name is the last part of a path, or the whole of it where two end alike; predictors are
+    counted. With `plain`, every model is computed in float32 and without CUDA graphs.
+    """
+    options: dict[str, Any] = {"half": False, "record": False} if plain else {}
+    each = list(dict.fromkeys(models))
+    long = [f"model {i + 1}" if isinstance(m, Predictor) else str(m) for i, m in enumerate(each)]
+    short = [Path(name).name.removeprefix("bundled:") for name in long]
+    names = short if len(set(short)) == len(each) else long
+    loaded: dict[str, LoadedModel] = {}
+    for name, model in zip(names, each, strict=True):
+        if isinstance(model, Predictor):
+            loaded[name] = LoadedModel(name, model, None)
+        else:
+            predictor = load(model, device=device, **options)
+            loaded.setdefault(name, LoadedModel(name, predictor, model))
+    return list(loaded.values())
+
+
+def as_list(models: Model | Sequence[Model]) -> list[Model]:
+    """One model, or several."""
+    return [models] if isinstance(models, (str, Path, Predictor)) else list(models)
+
+
+def output_folder(model: LoadedModel, out: str | Path | None) -> Path:
+    """`out`, or by default the run folder, or `runs/bundled/NAME` for a bundled model."""
+    if out is not None:
+        return Path(out)
+    if model.source is None:
+        raise MueError("`out` must name a folder for the files of a Predictor, got None")
+    name = bundled_name(model.source)
+    return find(model.source) if name is None else Path("runs") / "bundled" / name
+
+
+def require_empty(folder: Path) -> None:
+    """Refuse a folder that holds files."""
+    if folder.exists() and any(folder.iterdir()):
+        raise RunError(f"{folder} must be empty or not exist yet, and it holds files")
+
+
+def report(model: LoadedModel, evaluation: ModeEvaluation | RaterEvaluation) -> dict[str, Any]:
+    """What `report-SPLIT.json` holds: the model, how it was trained, and every metric."""
+    about: dict[str, Any] = {"model": model.name, "method": model.predictor.config.method}
+    if model.source is not None:
+        folder = find(model.source)
+        about |= {
+            "model": str(model.source),
+            "weights": weights_digest(folder),
+            "trained_with": origin(folder),
+        }
+    versions = {"version": __version__, "torch": torch.__version__}
+    return {**about, "evaluated_with": versions, **evaluation.report()}
+
+
+def save_report(path: Path, content: dict[str, Any]) -> Path:
+    """Write a report as indented JSON."""
+    write_atomic(path, (json.dumps(content, indent=2) + "\n").encode())
+    return path

@@ -1,0 +1,125 @@
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import mue
+from mue.data.prepared.dataset import Slices
+from mue.data.prepared.store import open_prepared, write_prepared
+from mue.metrics.energy import ged
+from mue.training.checkpoint import RunError, load_tensors
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def few(patients, lesion, out: Path, counts: dict) -> Path:
+    """Prepared slices of so many patients of each split."""
+    names = itertools.chain.from_iterable(patients(split, n) for split, n in counts.items())
+    items = [lesion(name, nodule, k) for name in names for nodule in (1, 2) for k in (9, 10)]
+    write_prepared(items, out, {"form": "made up"})
+    return out
+
+
+def test_a_calibrated_model_is_another_folder_that_says_so(lesion_model, lesions, tmp_path):
+    before = files(lesion_model)
+    told: list[tuple[str, int, int]] = []
+    found = mue.calibrate(
+        lesion_model,
+        tmp_path / "new",
+        data=lesions,
+        half=False,
+        device="cpu",
+        progress=lambda *a: told.append(a),
+    )
+    assert files(lesion_model) == before
+    assert told[-1] == ("lesion", 12, 12)
+    assert found.folder == tmp_path / "new"
+    assert {path.name for path in found.files} == set(files(found.folder))
+    found = found.calibration
+    assert found.after <= found.before
+    old, new = (
+        json.loads((f / "config.json").read_text()) for f in (lesion_model, tmp_path / "new")
+    )
+    about = new.pop("calibration")
+    assert old == new
+    assert (about["split"], about["data"]) == ("val", open_prepared(lesions).digest)
+    assert about["temperature"] == found.temperature
+    assert about["shift"] == pytest.approx(found.shift.tolist(), abs=1e-4)
+    assert (about["ged_before"], about["ged_after"]) == (found.before, found.after)
+    weights = [load_tensors(f / "weights.safetensors") for f in (lesion_model, tmp_path / "new")]
+    changed = {name for name in weights[0] if not torch.equal(weights[0][name], weights[1][name])}
+    assert changed == {"prior.weight", "prior.bias"}
+
+
+def test_a_calibrated_model_gives_the_same_answers_with_the_fitted_probabilities(
+    lesion_model, lesions, tmp_path
+):
+    result = mue.calibrate(lesion_model, tmp_path / "new", data=lesions, half=False, device="cpu")
+    found = result.calibration
+    old, new = (mue.load(f, device="cpu") for f in (lesion_model, tmp_path / "new"))
+    case = Slices(open_prepared(lesions), "val").case(torch.arange(12))
+    z, after = old.network(case.x).log_prior, new.network(case.x).log_prior
+    torch.testing.assert_close(after, (z / found.temperature + found.shift).log_softmax(dim=1))
+    answers = []
+    for predictor in (old, new):
+        h = predictor.propose(case.x, 6)
+        order = h.code.argsort(dim=1)
+        rows = torch.arange(12)[:, None]
+        answers.append(h.y[rows, order])
+        value = ged(h.y > 0.5, h.normalized().prob, case.ys > 0.5, case.q).mean().item()
+        expected = found.before if predictor is old else found.after
+        assert value == pytest.approx(expected, abs=1e-3)
+    assert torch.equal(*answers)
+
+
+def test_in_half_precision_the_probabilities_are_almost_the_same(lesion_model, lesions, tmp_path):
+    for half in (False, True):
+        mue.calibrate(lesion_model, tmp_path / str(half), data=lesions, half=half, device="cpu")
+    x = Slices(open_prepared(lesions), "val").case(torch.arange(12)).x
+    whole, half = (
+        mue.load(tmp_path / str(half), device="cpu").network(x).log_prior.exp()
+        for half in (False, True)
+    )
+    torch.testing.assert_close(whole, half, atol=0.01, rtol=0)
+    sizes = [(tmp_path / name / "weights.safetensors").stat().st_size for name in ("False", "True")]
+    assert sizes[1] < sizes[0]
+
+
+def test_the_patients_of_train_and_test_are_not_looked_at(
+    patients, lesion, lesion_model, lesions, tmp_path
+):
+    """Without them the same temperature and the same shifts are found."""
+    alone = few(patients, lesion, tmp_path / "val", {"val": 3})
+    one = mue.calibrate(lesion_model, tmp_path / "a", data=lesions, device="cpu").calibration
+    two = mue.calibrate(lesion_model, tmp_path / "b", data=alone, device="cpu").calibration
+    assert (one.temperature, one.before, one.after) == (two.temperature, two.before, two.after)
+    assert torch.equal(one.shift, two.shift)
+
+
+def test_a_calibration_is_refused_where_it_makes_no_sense(
+    patients, lesion, trained, lesion_model, lesions, tmp_path
+):
+    with pytest.raises(
+        ValueError, match="--data must be left out for 'toy', whose inputs are generated"
+    ):
+        mue.calibrate(trained, tmp_path / "new", data=lesions, device="cpu")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").write_text("precious")
+    with pytest.raises(RunError, match="mine must be empty or not exist yet, and it holds files"):
+        mue.calibrate(lesion_model, tmp_path / "mine", data=lesions, device="cpu")
+    nobody = few(patients, lesion, tmp_path / "nobody", {"train": 2, "test": 1})
+    with pytest.raises(ValueError, match="has no slice of a patient of the split 'val'; it has 3"):
+        mue.calibrate(lesion_model, tmp_path / "new", data=nobody, device="cpu")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_model_without_probabilities_cannot_be_calibrated(lesion_baselines, lesions, tmp_path):
+    for name, method in (("probunet", "probunet"), ("ensemble", "heads")):
+        words = f"a model of the method '{method}' has no probabilities to calibrate; take one with"
+        with pytest.raises(ValueError, match=words):
+            mue.calibrate(lesion_baselines[name], tmp_path / "new", data=lesions, device="cpu")
+    assert not (tmp_path / "new").exists()

@@ -1,0 +1,112 @@
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import mue
+from mue.commands.report import load_models
+from mue.inference.load import load
+
+
+def test_models_that_end_alike_go_by_their_whole_path(folder, tmp_path):
+    for path in ("a/x", "b/x", "b/y"):
+        shutil.copytree(folder, tmp_path / path)
+    a, b, y = (tmp_path / path for path in ("a/x", "b/x", "b/y"))
+    assert [m.name for m in load_models([a, y])] == ["x", "y"]
+    assert [m.name for m in load_models([a, b, a])] == [str(a), str(b)]
+    assert [m.name for m in load_models([a, str(a)])] == [str(a)]
+    predictors = [load(a, device="cpu"), load(b, device="cpu")]
+    assert [m.name for m in load_models([y, *predictors])] == ["y", "model 2", "model 3"]
+
+
+@pytest.fixture
+def beside(baselines, tmp_path) -> Path:
+    for name, folder in baselines.items():
+        shutil.copytree(folder, tmp_path / name)
+    return tmp_path
+
+
+def test_a_comparison_is_written_and_drawn(baselines, tmp_path):
+    models = [baselines["exact"], baselines["probunet"]]
+    found = mue.compare(models, inputs=4, samples=(2,), out=tmp_path, device="cpu")
+    names = ["comparison.json", "comparison.png", "samples.png"]
+    assert found.files == tuple(tmp_path / name for name in names)
+    content = json.loads((tmp_path / "comparison.json").read_text())
+    assert content == found.report
+    assert [r["model"] for r in content["models"]] == ["exact", "probunet"]
+    assert content["best"]["mode_tv"] in [r.name for r in found.models]
+    assert (content["inputs"], content["seed"]) == (4, 0)
+    made = content["evaluated_with"]
+    assert (made["device"], made["threads"]) == ("cpu", torch.get_num_threads())
+    assert made["seconds"] > 0
+    assert made["name"]
+    assert len(content["curves"]["probunet"]) == 13
+    assert len(content["curves"]["exact"]) == 1
+
+
+def test_without_a_sampler_there_is_no_curve(baselines, tmp_path):
+    models = [baselines["exact"], baselines["dropout"]]
+    found = mue.compare(models, inputs=4, samples=(2,), out=tmp_path, device="cpu")
+    assert [path.name for path in found.files] == ["comparison.json", "comparison.png"]
+    assert "curves" not in found.report
+
+
+@pytest.mark.usefixtures("beside")
+def test_a_comparison_for_people_is_a_table(mue, tmp_path):
+    said = mue("compare", "exact", "probunet", "unet", "--inputs", 5, "--samples", 2, 30)
+    assert said.code == 0, said
+    for word in ("model", "samples", "mode_tv", "mode_mae", "parameters", "answers/s", "passes"):
+        assert word in said.out
+    assert "…" not in said.out  # no number is cut off
+    for line in ("report   runs/compare/comparison.json", "figure   runs/compare/comparison.png"):
+        assert line in said.out.splitlines()
+    assert (tmp_path / "runs" / "compare" / "samples.png").is_file()
+    assert "probunet, 30 samples" in said.err  # the bar
+    assert "5/5" in said.err
+
+
+@pytest.mark.usefixtures("beside")
+def test_a_comparison_in_json_is_json_alone(mue, tmp_path):
+    said = mue("compare", "exact", "unet", "--inputs", 5, "--json", "--out", "new")
+    assert (said.code, said.err) == (0, "")
+    assert json.loads(said.out) == json.loads((tmp_path / "new" / "comparison.json").read_text())
+
+
+def test_slices_are_compared_with_data(mue, lesion_baselines, lesions, tmp_path):
+    models = [lesion_baselines["exact"], lesion_baselines["probunet"], lesion_baselines["ensemble"]]
+    said = mue(
+        "compare", *models, "--data", lesions, "--split", "val", "--samples", 16, "--out", "new"
+    )
+    assert said.code == 0, said
+    for word in ("ged_16", "hm_iou_16", "presence ece"):
+        assert word in said.out
+    content = json.loads((tmp_path / "new" / "comparison.json").read_text())
+    assert (content["split"], len(content["models"])) == ("val", 3)
+    assert {p.name for p in (tmp_path / "new").iterdir()} == {"comparison.json", "comparison.png"}
+
+
+@pytest.mark.usefixtures("beside")
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("exact", "a comparison needs at least two different models, got 1"),
+        ("", "a comparison needs at least two different models, got 0"),
+        ("exact guess", "models must answer the same question to be compared: the task is toy"),
+        ("exact unet --data nowhere", "--data must be left out for 'toy'"),
+        ("exact unet --inputs 0", "`inputs` must be at least 1, got 0"),
+        ("exact probunet --samples 0", "`samples` must be numbers in 1..4096, got [0]"),
+        ("exact nobody", "no bundled model and no run folder 'nobody'"),
+    ],
+)
+def test_what_cannot_be_compared_is_one_sentence_exit_2_and_nothing_written(
+    mue, tmp_path, arguments, words
+):
+    before = {str(p) for p in tmp_path.rglob("*")}
+    said = mue("compare", *arguments.split(), "--out", "new")
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith("mue: ")
+    assert words in said.err
+    assert said.err.count("\n") == 1
+    assert {str(p) for p in tmp_path.rglob("*")} == before

@@ -1,0 +1,134 @@
+import shutil
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+import mue
+from mue.commands.figure import _ambiguous
+from mue.evaluation.raters import evaluate_raters
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def picture(path: Path) -> tuple[int, int]:
+    """The size of a picture that is one, and not blank."""
+    with Image.open(path) as file:
+        assert len(file.convert("L").getcolors() or range(256)) > 10
+        return file.size
+
+
+# --- synthetic inputs ----------------------------------------------------------------------------
+
+
+def test_the_figures_of_a_run_go_into_its_folder(folder):
+    drawn = mue.figure(folder, inputs=9, device="cpu").files
+    names = ("modes", "top-4", "top-6", "history")
+    assert drawn == tuple(folder / "figures" / f"{name}.png" for name in names)
+    for path in drawn:
+        with Image.open(path) as file:
+            file.verify()
+
+
+def test_each_figure_has_a_file_of_its_own_however_few_the_codes(tiny, tmp_path):
+    folder = mue.train(tiny("exact", codebook={"size": 3}, steps=1), tmp_path / "run")
+    drawn = mue.figure(folder, out=tmp_path / "figures", inputs=9, device="cpu").files
+    assert len(drawn) == len(set(drawn))
+    assert {path.name for path in drawn} == set(files(tmp_path / "figures"))
+
+
+def test_the_figures_of_a_probabilistic_u_net_show_samples_and_densities(baselines, tmp_path):
+    drawn = mue.figure(baselines["probunet"], out=tmp_path, inputs=9, device="cpu").files
+    names = ("modes", "densities", "samples-4", "samples-6", "history")
+    assert drawn == tuple(tmp_path / f"{name}.png" for name in names)
+    for path in drawn:
+        with Image.open(path) as file:
+            file.verify()
+
+
+@pytest.mark.parametrize(("name", "kind"), [("dropout", "samples"), ("ensemble", "answers")])
+def test_the_figures_of_other_baselines_pretend_no_ranking(baselines, tmp_path, name, kind):
+    drawn = mue.figure(baselines[name], out=tmp_path, inputs=9, device="cpu").files
+    names = ["modes.png", f"{kind}-4.png", f"{kind}-6.png", "history.png"]
+    assert [path.name for path in drawn] == names
+
+
+# --- prepared slices -----------------------------------------------------------------------------
+
+
+def test_one_model_has_its_figures_in_its_folder(lesion_model, lesions, tmp_path):
+    copy = Path(shutil.copytree(lesion_model, tmp_path / "copy"))
+    drawn = mue.figure(copy, data=lesions, device="cpu").files
+    names = ["spread.png", "reliability.png", "cases.png", "codes.png", "history.png"]
+    assert drawn == tuple(copy / "figures" / name for name in names)
+    for path in drawn:
+        picture(path)
+
+
+@pytest.fixture
+def two(lesion_model, lesions, tmp_path) -> list[Path]:
+    """A model and its calibrated self."""
+    one = Path(shutil.copytree(lesion_model, tmp_path / "one"))
+    mue.calibrate(one, tmp_path / "two", data=lesions, device="cpu")
+    return [one, tmp_path / "two"]
+
+
+def test_two_models_share_the_spread_and_have_folders_of_their_own(two, lesions, tmp_path):
+    told = []
+    drawn = mue.figure(
+        two,
+        data=lesions,
+        split="val",
+        out=tmp_path / "out",
+        device="cpu",
+        progress=lambda *a: told.append(a),
+    ).files
+    assert len(set(drawn)) == len(drawn)
+    found = {str(path.relative_to(tmp_path / "out")) for path in drawn}
+    shared = {"spread.png", "reliability.png"}
+    own = {
+        f"{name}/{file}.png" for name in ("one", "two") for file in ("cases", "codes", "history")
+    }
+    assert found == shared | own
+    for path in drawn:
+        picture(path)
+    assert {a[0] for a in told} == {path.name for path in two}
+
+
+def test_models_of_one_name_cannot_share_a_figure(lesion_model, lesions, tmp_path):
+    """Their figures would go to one folder, and one would hide the other."""
+    pair = [Path(shutil.copytree(lesion_model, tmp_path / name / "best")) for name in "ab"]
+    with pytest.raises(ValueError, match="`models` must have different names"):
+        mue.figure(pair, data=lesions, out=tmp_path / "out", device="cpu")
+    assert not (tmp_path / "out").exists()
+
+
+def test_cases_are_the_slices_of_highest_entropy_one_of_a_patient(lesion_model, lesions):
+    judged = evaluate_raters(mue.load(lesion_model, device="cpu"), lesions)
+    chosen = _ambiguous(judged, 6)
+    assert len(chosen) == 3  # there are three patients
+    assert len({judged.patient[i] for i in chosen}) == 3
+    entropy = judged.columns["entropy"].tolist()
+    assert [entropy[i] for i in chosen] == sorted((entropy[i] for i in chosen), reverse=True)
+    for i in chosen:
+        mine = [entropy[j] for j in range(12) if judged.patient[j] == judged.patient[i]]
+        assert entropy[i] == max(mine)
+    assert _ambiguous(judged, 2) == chosen[:2]
+
+
+def test_a_model_of_a_game_has_no_figures_of_slices(trained, lesions, tmp_path):
+    with pytest.raises(
+        ValueError, match="--data must be left out for 'toy', whose inputs are generated"
+    ):
+        mue.figure(trained, data=lesions, out=tmp_path / "out", device="cpu")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_sampler_has_its_samples_drawn_and_no_codes(lesion_baselines, lesions, tmp_path):
+    drawn = mue.figure(lesion_baselines["probunet"], data=lesions, out=tmp_path, device="cpu").files
+    names = ["spread.png", "reliability.png", "cases.png", "history.png"]
+    assert drawn == tuple(tmp_path / name for name in names)
+    for path in drawn:
+        picture(path)
