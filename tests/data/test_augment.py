@@ -39,9 +39,9 @@ def square(h: int, w: int, side: int) -> Tensor:
 @pytest.mark.parametrize("size", [(16, 16), (7, 12)])
 def test_a_view_without_changes_is_the_slice_itself(size):
     x, y = slices(20, *size)
-    seen, drawn = augment_slices(x, y, torch.rand(20, N_UNIFORM), AugmentConfig())
-    torch.testing.assert_close(seen, x, atol=1e-6, rtol=0)
-    assert torch.equal(drawn, y)
+    image, masks = augment_slices(x, y, torch.rand(20, N_UNIFORM), AugmentConfig())
+    torch.testing.assert_close(image, x, atol=1e-6, rtol=0)
+    assert torch.equal(masks, y)
 
 
 @pytest.mark.parametrize(
@@ -56,9 +56,9 @@ def test_a_view_without_changes_is_the_slice_itself(size):
 @pytest.mark.parametrize("size", [(16, 16), (6, 9)])
 def test_a_flip_is_a_flip(u, axes, size):
     x, y = slices(1, *size)
-    seen, drawn = augment_slices(x, y, u, AugmentConfig(flip=True))
-    torch.testing.assert_close(seen, x.flip(axes), atol=1e-5, rtol=0)
-    assert torch.equal(drawn, y.flip(axes))
+    image, masks = augment_slices(x, y, u, AugmentConfig(flip=True))
+    torch.testing.assert_close(image, x.flip(axes), atol=1e-5, rtol=0)
+    assert torch.equal(masks, y.flip(axes))
     still, unmoved = augment_slices(x, y, u, AugmentConfig(flip=False))
     torch.testing.assert_close(still, x, atol=1e-6, rtol=0)
     assert torch.equal(unmoved, y)
@@ -69,9 +69,9 @@ def test_a_flip_is_a_flip(u, axes, size):
 )
 def test_a_quarter_turn_is_rot90_of_image_and_masks(rotate, u, turns):
     x, y = slices()
-    seen, drawn = augment_slices(x, y, uniform(angle=u), AugmentConfig(rotate=rotate))
-    torch.testing.assert_close(seen, x.rot90(turns, (2, 3)), atol=1e-5, rtol=0)
-    assert torch.equal(drawn, y.rot90(turns, (2, 3)))
+    image, masks = augment_slices(x, y, uniform(angle=u), AugmentConfig(rotate=rotate))
+    torch.testing.assert_close(image, x.rot90(turns, (2, 3)), atol=1e-5, rtol=0)
+    assert torch.equal(masks, y.rot90(turns, (2, 3)))
 
 
 @pytest.mark.parametrize("size", [(32, 32), (24, 48), (48, 24)])
@@ -79,10 +79,10 @@ def test_a_quarter_turn_is_rot90_of_image_and_masks(rotate, u, turns):
 def test_a_square_that_is_turned_stays_a_square_in_an_image_of_any_shape(size, degrees):
     """Its area stays, and it reaches as far down as it reaches across."""
     y = square(size[0], size[1], 10)
-    _, drawn = augment_slices(y, y, uniform(angle=1.0), AugmentConfig(rotate=float(degrees)))
-    assert drawn.shape == y.shape
-    assert abs(drawn.sum().item() - 100) <= 15  # give or take the pixels on the edge
-    across, down = (drawn[0, 0].any(dim=d).sum().item() for d in (0, 1))
+    _, masks = augment_slices(y, y, uniform(angle=1.0), AugmentConfig(rotate=float(degrees)))
+    assert masks.shape == y.shape
+    assert abs(masks.sum().item() - 100) <= 15  # give or take the pixels on the edge
+    across, down = (masks[0, 0].any(dim=d).sum().item() for d in (0, 1))
     reach = 10 * (math.cos(math.radians(degrees)) + math.sin(math.radians(degrees)))
     assert across == down == pytest.approx(reach, abs=1.5)
 
@@ -90,8 +90,8 @@ def test_a_square_that_is_turned_stays_a_square_in_an_image_of_any_shape(size, d
 @pytest.mark.parametrize(("u", "side"), [(1.0, 8), (0.5, 4), (0.0, 2)])
 def test_scaling_by_two_doubles_or_halves(u, side):
     y = square(16, 20, 4)
-    _, drawn = augment_slices(y, y, uniform(scale=u), AugmentConfig(scale=1.0))
-    assert torch.equal(drawn, square(16, 20, side))
+    _, masks = augment_slices(y, y, uniform(scale=u), AugmentConfig(scale=1.0))
+    assert torch.equal(masks, square(16, 20, side))
 
 
 @pytest.mark.parametrize(
@@ -106,15 +106,15 @@ def test_scaling_by_two_doubles_or_halves(u, side):
 def test_a_shift_is_a_share_of_a_side(u, across, down):
     """By hand: a quarter of 16 x 20 pixels is 4 down and 5 across; 0.6 is a fifth of that."""
     x, y = slices(1, 16, 20)
-    seen, drawn = augment_slices(x, y, u, AugmentConfig(shift=0.25))
+    image, masks = augment_slices(x, y, u, AugmentConfig(shift=0.25))
     rows = slice(max(0, -down), 16 - max(0, down)), slice(max(0, -across), 20 - max(0, across))
     came = slice(max(0, down), 16 + min(0, down)), slice(max(0, across), 20 + min(0, across))
     torch.testing.assert_close(
-        seen[..., rows[0], rows[1]], x[..., came[0], came[1]], atol=1e-5, rtol=0
+        image[..., rows[0], rows[1]], x[..., came[0], came[1]], atol=1e-5, rtol=0
     )
     expected = torch.zeros_like(y)
     expected[..., rows[0], rows[1]] = y[..., came[0], came[1]]
-    assert torch.equal(drawn, expected)  # no mask comes in from outside
+    assert torch.equal(masks, expected)  # no mask comes in from outside
 
 
 def test_what_comes_in_from_outside_is_a_mirror_image():
@@ -130,8 +130,8 @@ def test_what_comes_in_from_outside_is_a_mirror_image():
 
 def test_masks_stay_masks():
     x, y = slices(50)
-    _, drawn = augment_slices(x, y, torch.rand(50, N_UNIFORM), EVERYTHING)
-    assert set(drawn.unique().tolist()) == {0.0, 1.0}
+    _, masks = augment_slices(x, y, torch.rand(50, N_UNIFORM), EVERYTHING)
+    assert set(masks.unique().tolist()) == {0.0, 1.0}
 
 
 def test_a_bright_square_stays_under_its_mask():
@@ -140,8 +140,8 @@ def test_a_bright_square_stays_under_its_mask():
     y = torch.zeros(50, 1, 32, 32)
     y[:, :, 11:19, 12:21] = 1  # far from the edge, whose mirror images have no masks
     x = 0.1 + 0.8 * y
-    seen, drawn = augment_slices(x, y, torch.rand(50, N_UNIFORM), config)
-    lit, mask = seen > 0.5, drawn > 0.5
+    image, masks = augment_slices(x, y, torch.rand(50, N_UNIFORM), config)
+    lit, mask = image > 0.5, masks > 0.5
     overlap = (lit & mask).sum(dim=(1, 2, 3)) / (lit | mask).sum(dim=(1, 2, 3))
     assert overlap.min() > 0.85  # all but the edges
     assert (mask != (y > 0.5)).any(dim=3).any(dim=2).all()  # each has moved
@@ -149,8 +149,8 @@ def test_a_bright_square_stays_under_its_mask():
 
 def test_every_rater_is_moved_alike():
     x, y = slices(20, r=1)
-    _, drawn = augment_slices(x, y.expand(-1, 4, -1, -1), torch.rand(20, N_UNIFORM), EVERYTHING)
-    assert torch.equal(drawn, drawn[:, :1].expand_as(drawn))
+    _, masks = augment_slices(x, y.expand(-1, 4, -1, -1), torch.rand(20, N_UNIFORM), EVERYTHING)
+    assert torch.equal(masks, masks[:, :1].expand_as(masks))
 
 
 # --- grey values ----------------------------------------------------------------------------------
@@ -171,18 +171,18 @@ def test_every_rater_is_moved_alike():
 def test_contrast_brightness_and_gamma_by_hand(u, expected):
     x = torch.tensor([0.2, 0.6]).view(1, 1, 2, 1).expand(1, 1, 2, 2)
     y = x.round()
-    seen, drawn = augment_slices(x, y, u, AugmentConfig(intensity=0.5))
-    found = seen[0, 0]
+    image, masks = augment_slices(x, y, u, AugmentConfig(intensity=0.5))
+    found = image[0, 0]
     torch.testing.assert_close(found, torch.tensor(expected)[:, None].expand(2, 2))
-    assert torch.equal(drawn, y)
+    assert torch.equal(masks, y)
 
 
 def test_grey_values_stay_between_black_and_white():
     x, y = slices(200)
     x = (2 * x - 0.5).clamp(0, 1)  # a good part of it at either end
-    seen, _ = augment_slices(x, y, torch.rand(200, N_UNIFORM), EVERYTHING)
-    assert seen.isfinite().all()
-    assert (seen.min(), seen.max()) == (0, 1)
+    image, _ = augment_slices(x, y, torch.rand(200, N_UNIFORM), EVERYTHING)
+    assert image.isfinite().all()
+    assert (image.min(), image.max()) == (0, 1)
 
 
 # --- randomness -----------------------------------------------------------------------------------
@@ -191,11 +191,11 @@ def test_grey_values_stay_between_black_and_white():
 def test_a_view_follows_from_its_own_numbers_alone():
     x, y = slices(8)
     u = torch.rand(8, N_UNIFORM)
-    seen, drawn = augment_slices(x, y, u, EVERYTHING)
+    image, masks = augment_slices(x, y, u, EVERYTHING)
     for i in (0, 3, 7):
         alone, mask = augment_slices(x[i : i + 1], y[i : i + 1], u[i : i + 1], EVERYTHING)
-        torch.testing.assert_close(alone, seen[i : i + 1])
-        assert torch.equal(mask, drawn[i : i + 1])
+        torch.testing.assert_close(alone, image[i : i + 1])
+        assert torch.equal(mask, masks[i : i + 1])
 
 
 @pytest.mark.parametrize("which", range(N_UNIFORM))
@@ -204,6 +204,6 @@ def test_every_number_counts(which):
     u = uniform(angle=0.55, scale=0.6, shift_x=0.4, shift_y=0.7)
     other = u.clone()
     other[0, which] = 0.2
-    seen, _ = augment_slices(x, y, u, EVERYTHING)
+    image, _ = augment_slices(x, y, u, EVERYTHING)
     changed, _ = augment_slices(x, y, other, EVERYTHING)
-    assert (seen - changed).abs().max() > 0.01
+    assert (image - changed).abs().max() > 0.01

@@ -1,4 +1,4 @@
-"""Inputs and answers: generated or read, always as whole batches on the device that uses them.
+"""Data sets: inputs and answers, generated or read, as batches on the device.
 
 `mue.data.import_lidc` and `mue.data.inspect` are the commands of these names. They are looked up
 when they are first used (PEP 562), the one exception from the order of imports: commands are below

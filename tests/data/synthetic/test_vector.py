@@ -9,15 +9,15 @@ RADIUS = {"near": 1, "middle": 2, "far": 3}
 
 
 @pytest.fixture(scope="module")
-def drawn():
+def samples():
     """Pairs and cases of the same items, and which turn each pair took."""
     rotations, index = Rotations(seed=2), torch.arange(6000)
     pair, case = rotations.pair(index), rotations.case(index)
     return pair, case, (case.ys - pair.y).norm(dim=2).argmin(dim=1)
 
 
-def test_the_modes_are_the_point_turned_by_thirds(drawn):
-    _, case, _ = drawn
+def test_the_modes_are_the_point_turned_by_thirds(samples):
+    _, case, _ = samples
     for x, ys, group in zip(case.x[:50], case.ys[:50], case.group[:50], strict=True):
         angle = math.atan2(x[1], x[0])
         for turn, y in enumerate(ys.tolist()):
@@ -26,18 +26,18 @@ def test_the_modes_are_the_point_turned_by_thirds(drawn):
             assert y == pytest.approx(expected, abs=1e-5)
 
 
-def test_a_case_is_consistent_with_its_pair(drawn):
-    pair, case, turn = drawn
+def test_a_case_is_consistent_with_its_pair(samples):
+    pair, case, turn = samples
     assert torch.equal(case.x, pair.x)
     for q, group in zip(case.q[:50], case.group[:50], strict=True):
         assert q.tolist() == pytest.approx(KINDS[group])
     assert len(set(case.id)) == 6000
-    drawn_prob = case.q.gather(1, turn[:, None])
-    assert (drawn_prob > 0).all()  # a turn that cannot be is never drawn
+    sampled_prob = case.q.gather(1, turn[:, None])
+    assert (sampled_prob > 0).all()  # a turn that cannot be is never sampled
 
 
-def test_points_are_turned_as_often_as_their_radius_says(drawn):
-    _, case, turn = drawn
+def test_points_are_turned_as_often_as_their_radius_says(samples):
+    _, case, turn = samples
     for name, prob in KINDS.items():
         mine = turn[torch.tensor([group == name for group in case.group])]
         assert abs(len(mine) - 2000) < 4 * (6000 / 3 * 2 / 3) ** 0.5
@@ -46,8 +46,8 @@ def test_points_are_turned_as_often_as_their_radius_says(drawn):
             assert abs(share - p) <= 4 * (p * (1 - p) / len(mine)) ** 0.5, (name, m)
 
 
-def test_answers_deviate_from_their_mode_by_the_noise(drawn):
-    pair, case, turn = drawn
+def test_answers_deviate_from_their_mode_by_the_noise(samples):
+    pair, case, turn = samples
     gap = pair.y[:, 0] - case.ys[torch.arange(6000), turn]
     n = gap.numel()
     assert abs(gap.mean().item()) < 4 * NOISE / n**0.5

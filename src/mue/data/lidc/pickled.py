@@ -214,7 +214,7 @@ class _Call:
 
 
 class _Dtype:
-    """A numpy dtype, whose byte order is set after it is made."""
+    """A numpy dtype, whose byte order is set later."""
 
     __slots__ = ("_code", "_order")
 
@@ -239,7 +239,7 @@ class _Dtype:
 
 
 class _Array:
-    """An array whose content is set after it is made. The bytes are viewed, not copied."""
+    """An array whose content is set later. The bytes are viewed, not copied."""
 
     __slots__ = ("array",)
 
