@@ -151,10 +151,13 @@ def compared_reports(what: str, before: Any, after: Any) -> Row:
 
 
 def reports(folder: Path) -> dict[str, Any]:
-    """All reports below a folder, taken together whatever their files are called."""
+    """All reports below a folder as one, keys of which are the folders they are in."""
     found: dict[str, Any] = {}
     for path in sorted(folder.rglob("*.json")):
-        found |= json.loads(path.read_text())
+        node = found
+        for part in path.relative_to(folder).parent.parts:
+            node = node.setdefault(part, {})
+        node.update(json.loads(path.read_text()))
     return found
 
 

@@ -1,4 +1,5 @@
 import io
+import json
 from pathlib import Path
 
 import numpy as np
@@ -46,11 +47,12 @@ def test_a_number_that_changed_or_went_is_found():
     assert (row.same, row.note) == (False, "1 numbers of renamed keys are gone, such as 2")
 
 
-def test_reports_are_taken_together_whatever_their_files_are_called(tmp_path):
-    (tmp_path / "report.json").write_text('{"a": 1}')
-    (tmp_path / "more").mkdir()
-    (tmp_path / "more" / "report-test.json").write_text('{"b": 2}')
-    assert reports(tmp_path) == {"a": 1, "b": 2}
+def test_reports_are_compared_whatever_their_files_are_called(tmp_path):
+    for folder, name in (("before", "report.json"), ("after/guess", "report-test.json")):
+        (tmp_path / folder).mkdir(parents=True)
+        content = {"tv": 1.0} if "guess" in folder else {"guess": {"tv": 1.0}}
+        (tmp_path / folder / name).write_text(json.dumps(content))
+    assert reports(tmp_path / "before") == reports(tmp_path / "after") == {"guess": {"tv": 1.0}}
 
 
 def test_inputs_come_from_a_seed_and_have_the_size_of_each_model():
