@@ -70,7 +70,7 @@ def tiny() -> Tiny:
 @pytest.fixture(scope="session")
 def trained(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder as training leaves it. Read it; for anything else take `folder`."""
-    return train(tiny("exact", average=0.9), tmp_path_factory.mktemp("trained") / "run")
+    return train(tiny("exact", ema=0.9), tmp_path_factory.mktemp("trained") / "run")
 
 
 @pytest.fixture
@@ -192,7 +192,7 @@ def lesion_config() -> Config:
         objective=ObjectiveConfig(
             reconstruction=0.05, energy=10.0, temperature=5.0, balance_until=0.3
         ),
-        train=TrainConfig(steps=60, batch=8, lr=3e-2, average=0.5, save_every=30, log_every=10),
+        train=TrainConfig(steps=60, batch=8, lr=3e-2, ema=0.5, save_every=30, log_every=10),
         compute=ComputeConfig(device="cpu"),
     )
 

@@ -159,7 +159,7 @@ def count_step(config: Config, size: tuple[int, int]) -> Work:
 
         found = count(step).operators
     learned = sum(p.numel() for p in learner.parameters() if p.requires_grad)
-    return Work((*found, optimizer_step(learned, ema=config.train.average > 0)))
+    return Work((*found, optimizer_step(learned, ema=config.train.ema > 0)))
 
 
 def count_answers(config: Config, k: int, size: tuple[int, int]) -> Work:

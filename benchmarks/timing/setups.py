@@ -18,7 +18,7 @@ def naive(config: Config) -> Config:
         channels_last=False,
         kernels="off",
         compile="off",
-        graph="off",
+        cuda_graph="off",
     )
     return replace(config, compute=compute)
 
@@ -31,7 +31,7 @@ def ours(config: Config) -> Config:
 def eager(config: Config) -> Config:
     """Ours without compilation and CUDA graphs, so that a profile sees the shapes of operators."""
     fast = ours(config)
-    return replace(fast, compute=replace(fast.compute, compile="off", graph="off"))
+    return replace(fast, compute=replace(fast.compute, compile="off", cuda_graph="off"))
 
 
 def precision(config: Config) -> torch.dtype:

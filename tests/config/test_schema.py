@@ -63,7 +63,7 @@ def test_a_whole_number_will_do_where_a_fraction_is_meant():
         ({"train": {"steps": True}}, "config.train.steps must be a int, got True"),
         ({"train": {"lr": "fast"}}, "config.train.lr must be a float, got 'fast'"),
         ({"compute": {"compile": 1}}, "config.compute.compile must be one of auto, on, off, got 1"),
-        ({"compute": {"recompute": 1}}, "config.compute.recompute must be a bool, got 1"),
+        ({"compute": {"checkpointing": 1}}, "config.compute.checkpointing must be a bool, got 1"),
         (
             {"method": "magic"},
             "config.method must be one of vq, exact, probunet, heads, got 'magic'",
@@ -81,8 +81,16 @@ def test_json_that_is_no_configuration_is_refused_by_name(value, words):
 
 
 def test_a_run_of_before_a_field_was_renamed_is_still_read():
-    old = {"data": {"views": {"rotate": 15.0}}}
-    assert from_json(json.dumps(old)) == Config(data=DataConfig(augment=AugmentConfig(rotate=15.0)))
+    old = {
+        "data": {"views": {"rotate": 15.0}},
+        "train": {"average": 0.9},
+        "compute": {"graph": "off", "recompute": True},
+    }
+    assert from_json(json.dumps(old)) == Config(
+        data=DataConfig(augment=AugmentConfig(rotate=15.0)),
+        train=TrainConfig(ema=0.9),
+        compute=ComputeConfig(cuda_graph="off", checkpointing=True),
+    )
 
 
 @pytest.mark.parametrize("text", ["", "{", "method: vq", "[" * 100_000])
@@ -167,7 +175,7 @@ def test_text_that_is_no_json_is_refused(text):
         (lambda: TrainConfig(warmup=-1), "train.warmup must be at least 0, got -1"),
         (lambda: TrainConfig(clip=float("nan")), "train.clip must be at least 0, got nan"),
         (lambda: TrainConfig(weight_decay=-1.0), "train.weight_decay must be at least 0, got -1"),
-        (lambda: TrainConfig(average=1.0), r"train.average must be in \[0, 1\), got 1.0"),
+        (lambda: TrainConfig(ema=1.0), r"train.ema must be in \[0, 1\), got 1.0"),
         (
             lambda: TrainConfig(milestones=(0.6, 0.2), factors=(0.5, 0.1)),
             r"train.milestones must be ascending shares in \[0, 1\], got \(0.6, 0.2\)",
@@ -269,14 +277,14 @@ def test_every_preset_builds_a_learner(name):
 @pytest.mark.parametrize("kind", ["probunet", "unet", "dropout", "ensemble", "mheads"])
 @pytest.mark.parametrize("schedule", ["short", "paper"])
 def test_a_baseline_has_the_data_the_widths_and_the_schedule_of_ours(data, ours, kind, schedule):
-    rival, whole = preset(f"{data}-{kind}", schedule), preset(ours, schedule)
-    assert (rival.data, rival.train) == (whole.data, whole.train)
-    start = rival.objective.prior_from if kind == "probunet" else whole.objective.prior_from
-    assert rival.objective == dataclasses.replace(whole.objective, prior_from=start)
+    baseline, whole = preset(f"{data}-{kind}", schedule), preset(ours, schedule)
+    assert (baseline.data, baseline.train) == (whole.data, whole.train)
+    start = baseline.objective.prior_from if kind == "probunet" else whole.objective.prior_from
+    assert baseline.objective == dataclasses.replace(whole.objective, prior_from=start)
     for part in ("levels", "widths", "norm", "c_in", "c_out", "backbone"):
-        assert getattr(rival.model, part) == getattr(whole.model, part)
-    assert rival.model.tail == ()  # which ours reads its prior from
-    shape = rival.latent.members, rival.latent.heads, rival.model.dropout
+        assert getattr(baseline.model, part) == getattr(whole.model, part)
+    assert baseline.model.tail == ()  # which ours reads its prior from
+    shape = baseline.latent.members, baseline.latent.heads, baseline.model.dropout
     expected = {"ensemble": (4, 1, 0), "mheads": (1, 4, 0), "dropout": (1, 1, 0.5)}
     assert shape == expected.get(kind, (1, 1, 0))
 

@@ -268,7 +268,7 @@ EVERY: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", EVERY)
 def test_a_training_comes_back_to_the_bit_and_goes_on_as_if_nothing_had_been(tiny, tmp_path, name):
-    config = tiny(**EVERY[name], steps=8, average=0.9, weight_decay=0.1)
+    config = tiny(**EVERY[name], steps=8, ema=0.9, weight_decay=0.1)
     training = Training(config, CPU)
     steps = fit(training, Bars())
     for _ in range(5):
@@ -302,7 +302,7 @@ def test_saving_changes_nothing_of_the_training(tiny, tmp_path):
 
 
 def test_the_weights_that_are_saved_are_the_averaged_ones(tiny, tmp_path):
-    training = Training(tiny("exact", average=0.9), CPU)
+    training = Training(tiny("exact", ema=0.9), CPU)
     list(fit(training, Bars()))
     save_config(tmp_path, training.config, "1")
     save_state(tmp_path, training)

@@ -61,8 +61,8 @@ def test_building_networks_leaves_the_callers_random_numbers_alone(tiny):
 
 @pytest.mark.parametrize("method", ["vq", "exact"])
 def test_the_exported_weights_are_the_average_of_those_of_each_step(tiny, method):
-    """Against the definition, in double precision: the past counts min(average, s / (s + 10))."""
-    config = tiny(method, steps=30, average=0.6)
+    """Against the definition, in double precision: the past counts min(ema, s / (s + 10))."""
+    config = tiny(method, steps=30, ema=0.6)
     training, fresh = Training(config, CPU), Training(config, CPU)
     start_(fresh, Bars())
     average = {name: p.detach().double() for name, p in fresh.network.named_parameters()}
@@ -78,7 +78,7 @@ def test_the_exported_weights_are_the_average_of_those_of_each_step(tiny, method
 
 @pytest.mark.parametrize("method", ["vq", "exact"])
 def test_without_averaging_the_last_weights_are_exported(tiny, method):
-    training = Training(tiny(method, steps=3, average=0.0), CPU)
+    training = Training(tiny(method, steps=3, ema=0.0), CPU)
     list(fit(training, Bars()))
     export = training.export()
     for name, p in training.network.named_parameters():
@@ -207,7 +207,7 @@ def test_activations_that_are_computed_again_change_nothing(tiny, method, monkey
     monkeypatch.setattr(ResidualBlock, "_plain", lambda s, x: (calls.append(1), inner(s, x))[1])
     kept = after(config)
     once = len(calls)
-    again = after(computed(config, recompute=True))
+    again = after(computed(config, checkpointing=True))
     assert all(torch.equal(kept[n], again[n]) for n in kept)
     assert len(calls) - once > once  # the blocks ran again for their gradients
 
@@ -250,7 +250,7 @@ def test_a_compiler_that_fails_is_said_in_a_line_and_training_goes_on(tiny, monk
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is not None, reason="Triton is installed")
 def test_kernels_that_cannot_be_had_are_said_in_a_line(tiny, monkeypatch):
-    wish = Plan(bfloat16=True, kernels=True, compile=False, graph=False)
+    wish = Plan(bfloat16=True, kernels=True, compile=False, cuda_graph=False)
     monkeypatch.setattr(sys.modules["mue.training.loop"], "plan", lambda *_: wish)
     with pytest.warns(UserWarning, match=r"compute.kernels is off: it failed \(No module"):
         training = Training(tiny(), CPU)

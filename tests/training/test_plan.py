@@ -44,10 +44,10 @@ def compiler(monkeypatch):
 @pytest.mark.usefixtures("compiler")
 def test_a_cpu_compiles_what_is_long_and_large():
     found = planned()
-    assert found == Plan(bfloat16=False, kernels=False, compile=True, graph=False)
+    assert found == Plan(bfloat16=False, kernels=False, compile=True, cuda_graph=False)
     assert str(found) == "float32, compiled"
     short = planned(steps=100)
-    assert short == Plan(bfloat16=False, kernels=False, compile=False, graph=False)
+    assert short == Plan(bfloat16=False, kernels=False, compile=False, cuda_graph=False)
     assert str(short) == "float32"
     assert not planned("vector").compile
 
@@ -55,13 +55,13 @@ def test_a_cpu_compiles_what_is_long_and_large():
 @pytest.mark.usefixtures("gpu")
 def test_a_gpu_does_all_that_pays():
     found = planned(device=CUDA)
-    assert found == Plan(bfloat16=True, kernels=True, compile=True, graph=True)
+    assert found == Plan(bfloat16=True, kernels=True, compile=True, cuda_graph=True)
     assert str(found) == "bfloat16, Triton kernels, compiled, one graph a step"
 
 
 @pytest.mark.usefixtures("gpu")
 def test_each_switch_switches():
-    for name in ("bfloat16", "kernels", "compile", "graph"):
+    for name in ("bfloat16", "kernels", "compile", "cuda_graph"):
         switch: dict[str, Any] = {name: "off"}
         assert not getattr(planned(device=CUDA, **switch), name)
 
@@ -103,7 +103,7 @@ def test_a_missing_triton_is_said_or_refused(monkeypatch):
     ("name", "reason"),
     [
         ("kernels", "the kernels need a CUDA device; take auto or off"),
-        ("graph", "CUDA graphs need a CUDA device; take auto or off"),
+        ("cuda_graph", "CUDA graphs need a CUDA device; take auto or off"),
     ],
 )
 def test_a_cpu_refuses_what_needs_a_gpu(name, reason):
@@ -127,10 +127,10 @@ def test_a_cpu_without_a_compiler_refuses_to_compile(monkeypatch):
 def test_several_processes_record_no_graph(monkeypatch):
     monkeypatch.setattr(planning.collectives, "world", lambda: 2)
     found = planned(device=CUDA)
-    assert not found.graph
-    assert found.notes == ("compute.graph is off: several processes meet within a step",)
+    assert not found.cuda_graph
+    assert found.notes == ("compute.cuda_graph is off: several processes meet within a step",)
 
 
 @pytest.mark.usefixtures("gpu")
 def test_activations_that_are_computed_again_need_the_plain_blocks():
-    assert not planned(device=CUDA, recompute=True).kernels
+    assert not planned(device=CUDA, checkpointing=True).kernels

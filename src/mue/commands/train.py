@@ -269,7 +269,7 @@ def _explain_out_of_memory(config: Config) -> Generator[None]:
         raise RunError(
             f"memory ran out: a step of {config.train.batch} inputs in {config.compute.accumulate} "
             f"part(s) is too large for it; take --compute.accumulate {parts} (the same gradient in "
-            "less memory), --compute.recompute, or a smaller --train.batch"
+            "less memory), --compute.checkpointing, or a smaller --train.batch"
         ) from error
 
 

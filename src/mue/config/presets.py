@@ -35,7 +35,7 @@ def guess(schedule: Schedule = "short") -> Config:
             clip=1.0,
             milestones=(0.5, 0.75, 0.9),
             factors=(0.3, 0.1, 0.03),
-            average=0.999,
+            ema=0.999,
         ),
     )
 
@@ -51,7 +51,7 @@ def guess_exact(schedule: Schedule = "short") -> Config:
             reconstruction=0.005, temperature=20.0, balance_until=0.12, prior_from=0.05
         ),
         train=TrainConfig(
-            steps=8_000, lr=2e-3, warmup=100, schedule="cosine", average=0.998, weight_decay=0.01
+            steps=8_000, lr=2e-3, warmup=100, schedule="cosine", ema=0.998, weight_decay=0.01
         ),
     )
 
@@ -84,7 +84,7 @@ def guess_quick(schedule: Schedule = "short") -> Config:
             lr=3e-3,
             schedule="cosine",
             clip=1.0,
-            average=0.995,
+            ema=0.995,
             save_every=200,
         ),
     )
@@ -116,7 +116,7 @@ def lidc(schedule: Schedule = "short") -> Config:
             clip=1.0,
             milestones=(0.5, 0.75, 0.9),
             factors=(0.3, 0.1, 0.03),
-            average=0.999,
+            ema=0.999,
         ),
     )
 
@@ -153,13 +153,13 @@ def lidc_exact(schedule: Schedule = "short") -> Config:
             warmup=100,
             schedule="cosine",
             clip=1.0,
-            average=0.999,
+            ema=0.999,
             weight_decay=0.05,
         ),
     )
 
 
-def _rival(
+def _baseline(
     ours: Config,
     method: Literal["probunet", "heads"],
     *,
@@ -183,7 +183,7 @@ def _rival(
     return dataclasses.replace(ours, method=method, model=model, latent=latent, objective=objective)
 
 
-_RIVALS: dict[str, dict[str, Any]] = {
+_BASELINES: dict[str, dict[str, Any]] = {
     "probunet": {"method": "probunet"},
     "unet": {"method": "heads"},
     "dropout": {"method": "heads", "dropout": 0.5},
@@ -193,25 +193,25 @@ _RIVALS: dict[str, dict[str, Any]] = {
 """The baselines, each by what it changes; there is a preset of each for every game and data set."""
 
 
-def _rivals(
-    name: str, ours: Callable[[Schedule], Config], *, rise: float
+def _baselines(
+    name: str, ours: Callable[[Schedule], Config], *, kl_warmup: float
 ) -> dict[str, Callable[[Schedule], Config]]:
     """The baselines of a game or data set.
 
-    `rise` is the share of a short training over which the divergence of a Probabilistic U-Net
-    rises; its authors have it from the start, and so has the paper's schedule.
+    `kl_warmup` is the share of a short training over which the KL weight of a Probabilistic U-Net
+    rises; its authors have none, and neither has the paper's schedule.
     """
 
     def preset_of(kind: str, changes: dict[str, Any]) -> Callable[[Schedule], Config]:
         def make(schedule: Schedule) -> Config:
-            start = rise if schedule == "short" else 0.0
-            return _rival(
+            start = kl_warmup if schedule == "short" else 0.0
+            return _baseline(
                 ours(schedule), prior_from=start if kind == "probunet" else None, **changes
             )
 
         return make
 
-    return {f"{name}-{kind}": preset_of(kind, changes) for kind, changes in _RIVALS.items()}
+    return {f"{name}-{kind}": preset_of(kind, changes) for kind, changes in _BASELINES.items()}
 
 
 def toy(schedule: Schedule = "short") -> Config:
@@ -233,7 +233,7 @@ def toy(schedule: Schedule = "short") -> Config:
             reconstruction=0.1, temperature=5.0, balance_until=0.2, prior_from=0.1
         ),
         train=TrainConfig(
-            steps=400, batch=64, lr=8e-3, schedule="cosine", clip=1.0, average=0.99, save_every=100
+            steps=400, batch=64, lr=8e-3, schedule="cosine", clip=1.0, ema=0.99, save_every=100
         ),
     )
 
@@ -255,7 +255,7 @@ def toy_vq(schedule: Schedule = "short") -> Config:
             clip=1.0,
             milestones=(0.5, 0.75, 0.9),
             factors=(0.3, 0.1, 0.03),
-            average=0.99,
+            ema=0.99,
             save_every=100,
         ),
     )
@@ -285,7 +285,7 @@ def vector(schedule: Schedule = "short") -> Config:
             lr=3e-3,
             schedule="cosine",
             clip=1.0,
-            average=0.998,
+            ema=0.998,
             save_every=500,
         ),
     )
@@ -301,9 +301,9 @@ PRESETS: dict[str, Callable[[Schedule], Config]] = {
     "toy": toy,
     "toy-vq": toy_vq,
     "vector": vector,
-    **_rivals("guess", guess, rise=0.5),
-    **_rivals("lidc", lidc, rise=0.0),
-    **_rivals("toy", toy_vq, rise=0.5),
+    **_baselines("guess", guess, kl_warmup=0.5),
+    **_baselines("lidc", lidc, kl_warmup=0.0),
+    **_baselines("toy", toy_vq, kl_warmup=0.5),
 }
 """Every preset by the name the command line gives it."""
 

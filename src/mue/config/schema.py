@@ -212,8 +212,9 @@ class TrainConfig:
     weight_decay: float = 0.0
     clip: float = 0.0
     """Largest norm of the gradient; 0 is no limit."""
-    average: float = 0.0
-    """Decay of the averaged weights that are evaluated and exported; 0 is no averaging."""
+    ema: float = 0.0
+    """Decay of the exponential moving average of the weights, which is evaluated and exported in
+    their place; 0 is no average."""
     seed: int = 0
     save_every: int = 1000
     """Steps between checkpoints."""
@@ -237,7 +238,7 @@ class TrainConfig:
             "ascending shares in [0, 1]",
             self.milestones,
         )
-        _require(0 <= self.average < 1, "train.average", "in [0, 1)", self.average)
+        _require(0 <= self.ema < 1, "train.ema", "in [0, 1)", self.ema)
         _require(
             len(self.milestones) == len(self.factors),
             "train.factors",
@@ -248,33 +249,34 @@ class TrainConfig:
 
 
 Switch = Literal["auto", "on", "off"]
-"""A way of computing: taken where it is of use, in any case, or not at all."""
+"""`auto`: where the device can and it is faster. `on`: always, or an error. `off`: never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeConfig:
-    """On what, and how fast. None of it should change what is learned."""
+    """Device, precision and speed. None of it changes what is learned, up to rounding."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Device to train on; `auto` is a GPU where there is one."""
     bfloat16: Switch = "auto"
-    """Convolutions and products in bfloat16; what decides results stays in float32."""
+    """Autocast to bfloat16; the objective, the code book and the optimizer stay in float32."""
     channels_last: bool = True
-    """Keep images with the channel as the fastest axis."""
+    """Memory format of images and convolution weights."""
     kernels: Switch = "auto"
-    """Residual blocks by kernels of our own, in Triton."""
+    """Triton kernels for the residual blocks."""
     compile: Switch = "auto"
-    """Fuse the networks with torch.compile; `auto` is off where the training is short."""
-    graph: Switch = "auto"
-    """Record a step as a CUDA graph and replay it."""
+    """torch.compile of the networks; `auto` is off for short trainings."""
+    cuda_graph: Switch = "auto"
+    """Capture a training step as a CUDA graph and replay it."""
     resident: Switch = "auto"
-    """Keep all data on the device, or stream it there, a batch ahead."""
+    """Keep all prepared data on the device; `off` prefetches each batch from the files."""
     accumulate: int = 1
-    """Parts that a batch is computed in, one after the other: less memory, the same gradient."""
-    recompute: bool = False
-    """Forget activations and compute them again when gradients need them: less memory."""
+    """Micro-batches that a batch is split into: less memory, the same gradient."""
+    checkpointing: bool = False
+    """Activation checkpointing: recompute activations in the backward pass, for less memory."""
 
     def __post_init__(self) -> None:
-        """Refuse parts that are none."""
+        """Refuse a number of micro-batches below one."""
         _require(self.accumulate >= 1, "compute.accumulate", "at least 1", self.accumulate)
 
 
@@ -303,12 +305,17 @@ class Config:
         )
 
     @property
-    def draws(self) -> bool:
-        """Whether a step of training draws random numbers: a latent, or what is dropped."""
+    def stochastic(self) -> bool:
+        """Whether a training step uses random numbers: a sampled latent, or dropout."""
         return self.method == "probunet" or self.model.dropout > 0
 
 
-_RENAMED = {(DataConfig, "views"): "augment"}
+_RENAMED = {
+    (DataConfig, "views"): "augment",
+    (TrainConfig, "average"): "ema",
+    (ComputeConfig, "graph"): "cuda_graph",
+    (ComputeConfig, "recompute"): "checkpointing",
+}
 """Fields that older run folders know by another name."""
 
 

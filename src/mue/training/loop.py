@@ -86,8 +86,8 @@ class Training:
         layout = torch.channels_last if config.compute.channels_last else torch.preserve_format
         self.learner.to(device=device, memory_format=layout)  # pyright: ignore[reportCallIssue]
         self.kernels = self.plan.kernels and _kernels_work(config, device)
-        compute_(self.learner, kernels=self.kernels, recompute=config.compute.recompute)
-        if isinstance(self.learner, VqLearner) and self.kernels and self.plan.graph:
+        compute_(self.learner, kernels=self.kernels, recompute=config.compute.checkpointing)
+        if isinstance(self.learner, VqLearner) and self.kernels and self.plan.cuda_graph:
             self.learner.aside = torch.cuda.Stream(device)
         self.step = 0
         learned = [p for p in self.learner.parameters() if p.requires_grad]
@@ -236,13 +236,13 @@ def fit(training: Training, source: Source) -> Iterator[Step]:
     dials = _Dials(training)
     feed = _feed(training, source, dials)
     take = _Take(training, dials, feed)
-    run = _Recorded(take) if training.plan.graph else take
+    run = _Recorded(take) if training.plan.cuda_graph else take
     bad = torch.zeros((), device=device)
     while training.step < config.train.steps:
         number = training.step
         weights = dials.turn_(number)
         feed.fill_(number)
-        if config.draws:
+        if config.stochastic:
             torch.manual_seed(_seed(config.train.seed, number, collectives.rank()))
         taken = run(weights)
         if isinstance(learner, VqLearner) and isinstance(taken.trace, VqTrace):
@@ -272,7 +272,7 @@ class _Dials:
         self.prior.fill_(weights.prior)
         self.temperature.fill_(weights.temperature)
         # a mean over all steps at first, then over the last
-        self.decay.fill_(min(config.train.average, (step + 1) / (step + 11)))
+        self.decay.fill_(min(config.train.ema, (step + 1) / (step + 11)))
         return dataclasses.replace(weights, prior=self.prior, temperature=self.temperature)
 
 
@@ -366,7 +366,7 @@ def _put_(mine: Sequence[Pair], new: Sequence[Pair]) -> None:
 def _feed(training: Training, source: Source, dials: _Dials) -> _Feed:
     if not source.on_device:
         return _Streamed(training, source)
-    return (_MadeAhead if training.plan.graph else _Made)(training, source, dials)
+    return (_MadeAhead if training.plan.cuda_graph else _Made)(training, source, dials)
 
 
 @dataclass(frozen=True, slots=True)
@@ -464,7 +464,7 @@ class _Recorded:
             except torch.OutOfMemoryError:
                 raise
             except RuntimeError as error:
-                _fall_back(self._take.training.config, "graph", error)
+                _fall_back(self._take.training.config, "cuda_graph", error)
                 self._graph, self._left = None, -1  # from here on each step is launched
                 return self._take(weights)
         self._graph.replay()

@@ -27,14 +27,14 @@ class Plan:
         bfloat16: Convolutions and products in bfloat16.
         kernels: Residual blocks by the kernels of `mue.kernels.fused`.
         compile: The networks fused by torch.compile.
-        graph: The whole step as one CUDA graph.
+        cuda_graph: The whole step captured as a CUDA graph.
         notes: A line for each of them that would be usual on this device and is not done.
     """
 
     bfloat16: bool
     kernels: bool
     compile: bool
-    graph: bool
+    cuda_graph: bool
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -42,7 +42,7 @@ class Plan:
         said = {
             "Triton kernels": self.kernels,
             "compiled": self.compile,
-            "one graph a step": self.graph,
+            "one graph a step": self.cuda_graph,
         }
         precision = "bfloat16" if self.bfloat16 else "float32"
         return ", ".join([precision, *(name for name, on in said.items() if on)])
@@ -69,8 +69,8 @@ def plan(config: Config, device: torch.device) -> Plan:
     kernels = on("kernels", _no_kernels(config, device, bfloat16=bfloat16))
     large = cuda or config.model.backbone == "unet"
     compiles = on("compile", _no_compile(config, device), usual=large)
-    graph = on("graph", _no_graph(device))
-    return Plan(bfloat16, kernels, compiles, graph, tuple(notes))
+    cuda_graph = on("cuda_graph", _no_graph(device))
+    return Plan(bfloat16, kernels, compiles, cuda_graph, tuple(notes))
 
 
 def reason(error: Exception) -> str:
@@ -91,8 +91,8 @@ def _no_kernels(config: Config, device: torch.device, *, bfloat16: bool) -> str 
         return "Triton is not installed"
     if config.model.backbone != "unet" or config.model.norm != "none":
         return "the kernels are for residual blocks without normalization"
-    if config.compute.recompute:
-        return "compute.recompute needs the blocks of PyTorch"
+    if config.compute.checkpointing:
+        return "compute.checkpointing needs the blocks of PyTorch"
     shared = torch.cuda.get_device_properties(device).shared_memory_per_block_optin >> 10
     if shared < SHARED_KIB:
         return (
