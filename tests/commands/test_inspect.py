@@ -20,16 +20,17 @@ def picture(path: Path) -> tuple[int, int]:
 
 
 def test_what_is_inside_is_counted_and_shown(lesions, tmp_path):
-    found = mue.data.inspect(lesions, tmp_path / "sheet.png", verify=True)
+    result = mue.data.inspect(lesions, tmp_path / "sheet.png", verify=True)
+    found = result.summary
     assert (found.patients, found.nodules, found.slices) == (10, 20, 40)
     assert found.splits == {"train": (4, 16), "val": (3, 12), "test": (3, 12)}
     assert (found.size, found.spacing, found.form) == ((16, 16), None, "made up")
     prepared = open_prepared(lesions)
-    drawn = [int(masks.any(axis=1).sum()) for masks in prepared.masks]
-    assert found.annotated == tuple(drawn.count(n) for n in range(5))
+    annotated = [int(masks.any(axis=1).sum()) for masks in prepared.masks]
+    assert found.annotated == tuple(annotated.count(n) for n in range(5))
     assert found.digest == prepared.digest
-    assert found.files == (tmp_path / "sheet.png",)
-    picture(found.files[0])
+    assert result.files == (tmp_path / "sheet.png",)
+    picture(result.files[0])
 
 
 def test_the_sheet_goes_to_the_folder_of_runs_unless_told_otherwise(lesions, tmp_path, monkeypatch):
@@ -45,7 +46,7 @@ def test_spacing_is_a_range_where_it_is_known(lesion, tmp_path):
     for item, spacing in zip(items, (0.7, None, 0.5), strict=True):
         object.__setattr__(item, "spacing", spacing)
     write_prepared(items, tmp_path / "out", {})
-    found = mue.data.inspect(tmp_path / "out", tmp_path / "sheet.png")
+    found = mue.data.inspect(tmp_path / "out", tmp_path / "sheet.png").summary
     assert (found.spacing, found.form) == ((0.5, 0.7), "unknown")
     assert found.slices == 3
 

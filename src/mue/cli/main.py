@@ -391,7 +391,7 @@ def import_command(
         )
     for bad in found.rejected:
         tables.print_note(f"left out {bad.what}: {bad.why}")
-    tables.print_counts(out, found.patients, found.nodules, found.slices, found.annotated)
+    tables.print_counts(out, found.summary)
     if found.rejected:
         tables.print_line(f"{len(found.rejected)} left out, listed above")
     tables.print_file("prepared", out)
@@ -410,7 +410,7 @@ def inspect_command(
         verify: read everything and compare it with the digests from the import
     """
     found = inspect.inspect(data, out, verify=verify)
-    tables.print_inspection(data, found)
+    tables.print_summary(data, found.summary)
     tables.print_file("sheet", found.files[0])
 
 

@@ -10,8 +10,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from mue.commands.inspect import InspectionResult
 from mue.commands.predict import Prediction
+from mue.data.prepared.summary import DataSummary
 from mue.evaluation.compare import ComparedModel, best, metrics_of
 from mue.evaluation.raters import RaterEvaluation
 
@@ -137,19 +137,18 @@ def print_comparison(models: Sequence[ComparedModel]) -> None:
     Console(width=max(_out.width, needed)).print(table)
 
 
-def print_counts(
-    folder: Path, patients: int, nodules: int, slices: int, annotated: Sequence[int]
-) -> None:
+def print_counts(folder: Path, found: DataSummary) -> None:
     """How many slices there are, and how many raters annotated them."""
-    print_line(f"{folder}: {patients} patients, {nodules} nodules, {slices} slices")
-    table = Table("raters who annotated a lesion", *map(str, range(len(annotated))))
-    table.add_row("slices", *(str(n) for n in annotated))
+    counts = f"{found.patients} patients, {found.nodules} nodules, {found.slices} slices"
+    print_line(f"{folder}: {counts}")
+    table = Table("raters who annotated a lesion", *map(str, range(len(found.annotated))))
+    table.add_row("slices", *map(str, found.annotated))
     _out.print(table)
 
 
-def print_inspection(folder: Path, found: InspectionResult) -> None:
+def print_summary(folder: Path, found: DataSummary) -> None:
     """Counts, splits, size and origin of prepared slices."""
-    print_counts(folder, found.patients, found.nodules, found.slices, found.annotated)
+    print_counts(folder, found)
     table = Table("split", "patients", "slices")
     for name, (patients, slices) in found.splits.items():
         table.add_row(name, str(patients), str(slices))

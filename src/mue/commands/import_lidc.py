@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from mue.data.lidc.importer import detect_form, read_items
 from mue.data.lidc.options import Options
-from mue.data.prepared.store import ImportSummary, write_prepared
+from mue.data.prepared.item import Rejected
+from mue.data.prepared.store import open_prepared, write_prepared
+from mue.data.prepared.summary import DataSummary, summarize
+
+
+@dataclass(frozen=True, slots=True)
+class ImportResult:
+    """What was imported.
+
+    Attributes:
+        summary: What the prepared slices hold.
+        rejected: What could not be imported.
+    """
+
+    summary: DataSummary
+    rejected: tuple[Rejected, ...]
 
 
 def import_lidc(
@@ -18,7 +34,7 @@ def import_lidc(
     window: tuple[float, float] | None = None,
     skip_bad: bool = False,
     progress: Callable[[int, int], None] | None = None,
-) -> ImportSummary:
+) -> ImportResult:
     """Prepare LIDC-IDRI from any of its four forms, in a new folder, whole or not at all.
 
     Args:
@@ -40,4 +56,5 @@ def import_lidc(
         "window": None if window is None else list(window),
     }
     items = read_items(paths, form, options, progress)
-    return write_prepared(items, Path(out), origin, skip_bad=skip_bad)
+    rejected = write_prepared(items, Path(out), origin, skip_bad=skip_bad)
+    return ImportResult(summarize(open_prepared(out)), rejected)

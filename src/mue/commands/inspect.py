@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from mue.data.prepared.splits import SPLITS
 from mue.data.prepared.store import Prepared, open_prepared
+from mue.data.prepared.summary import DataSummary, summarize
 
 _SHEET = 24  # slices on a contact sheet
 
@@ -19,27 +19,11 @@ class InspectionResult:
     """What prepared slices hold.
 
     Attributes:
-        patients: Number of patients.
-        nodules: Number of nodules.
-        slices: Number of slices.
-        annotated: How many slices have 0, 1, … masks that are not empty.
-        splits: Patients and slices of each split.
-        size: Height and width.
-        spacing: Smallest and largest millimetres per pixel, where known.
-        form: The form they were imported from.
-        digest: sha256 of it all.
+        summary: The counts.
         files: What was written: a contact sheet.
     """
 
-    patients: int
-    nodules: int
-    slices: int
-    annotated: tuple[int, ...]
-    splits: dict[str, tuple[int, int]]
-    size: tuple[int, int]
-    spacing: tuple[float, float] | None
-    form: str
-    digest: str
+    summary: DataSummary
     files: tuple[Path, ...]
 
 
@@ -55,23 +39,8 @@ def inspect(
     """
     prepared = open_prepared(data, verify=verify)
     sheet = Path(out) if out else Path("runs") / f"{Path(data).resolve().name}-sheet.png"
-    rows = prepared.rows
-    filled = prepared.masks.any(axis=2).sum(axis=1)
-    counts = np.bincount(filled, minlength=prepared.raters + 1)
-    members = {split: [rows[i] for i in prepared.members(split)] for split in SPLITS}
-    spacing = [row.spacing for row in rows if row.spacing is not None]
-    return InspectionResult(
-        patients=len({row.patient for row in rows}),
-        nodules=len({(row.patient, row.nodule) for row in rows}),
-        slices=len(rows),
-        annotated=tuple(counts.tolist()),
-        splits={name: (len({r.patient for r in m}), len(m)) for name, m in members.items()},
-        size=prepared.size,
-        spacing=(min(spacing), max(spacing)) if spacing else None,
-        form=str(prepared.meta.get("origin", {}).get("form", "unknown")),
-        digest=prepared.digest,
-        files=(_plot_sheet(prepared, Path(data).name, sheet),),
-    )
+    files = (_plot_sheet(prepared, Path(data).name, sheet),)
+    return InspectionResult(summarize(prepared), files)
 
 
 def _plot_sheet(prepared: Prepared, name: str, path: Path) -> Path:

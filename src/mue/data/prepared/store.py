@@ -98,35 +98,19 @@ class Prepared:
         return np.array([i for i, r in enumerate(self.rows) if r.patient in patients], np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class ImportSummary:
-    """What an import wrote.
-
-    Attributes:
-        patients: Number of patients.
-        nodules: Number of nodules.
-        slices: Number of slices.
-        annotated: Number of slices with 0, 1, … r masks that are not empty.
-        rejected: What could not be imported.
-    """
-
-    patients: int
-    nodules: int
-    slices: int
-    annotated: tuple[int, ...]
-    rejected: tuple[Rejected, ...]
-
-
 # --- write --------------------------------------------------------------------------------------
 
 
 def write_prepared(
     items: Iterable[Item | Rejected], out: Path, origin: dict[str, Any], *, skip_bad: bool = False
-) -> ImportSummary:
+) -> tuple[Rejected, ...]:
     """Write slices to a new prepared folder, whole or not at all, ordered by their names.
 
     The slices come in any order and are not kept in memory: they are written as they come, and
     copied in order at the end.
+
+    Returns:
+        What could not be imported.
 
     Raises:
         MueError: Something cannot be imported, and `skip_bad` is False; or nothing can.
@@ -162,7 +146,7 @@ def write_prepared(
                 why = f": {rejected[0].what}: {rejected[0].why}" if rejected else ""
                 raise MueError(f"the source must hold at least one whole slice, and has none{why}")
             ordered = [rows[key] for key in sorted(rows, key=_natural)]
-            annotated = _sort(unsorted, [offset for offset, _ in ordered], shape, folder)
+            _sort(unsorted, [offset for offset, _ in ordered], shape, folder)
         (folder / "unsorted").unlink()
         _write_index(folder / INDEX, [row for _, row in ordered])
         meta = {
@@ -175,13 +159,7 @@ def write_prepared(
             "sha256": {name: _digest(folder / name) for name in (INDEX, IMAGES, MASKS)},
         }
         (folder / META).write_text(json.dumps(meta, indent=2) + "\n")
-    return ImportSummary(
-        patients=len({row.patient for _, row in ordered}),
-        nodules=len({(row.patient, row.nodule) for _, row in ordered}),
-        slices=len(ordered),
-        annotated=annotated,
-        rejected=tuple(rejected),
-    )
+    return tuple(rejected)
 
 
 def _sides(shape: tuple[int, ...] | None) -> str:
@@ -194,13 +172,10 @@ def _natural(key: tuple[str, ...]) -> list[tuple[int, int, str]]:
     return [(0, int(p), p) if p.isdecimal() else (1, 0, p) for p in parts]
 
 
-def _sort(
-    unsorted: BinaryIO, offsets: list[int], shape: tuple[int, ...], folder: Path
-) -> tuple[int, ...]:
-    """Copy the slices in order to their two files; count those with 0, 1, … annotated masks."""
+def _sort(unsorted: BinaryIO, offsets: list[int], shape: tuple[int, ...], folder: Path) -> None:
+    """Copy the slices in order to their two files."""
     r, h, w = shape
     image_bytes, mask_bytes = h * w, -(-h * w // 8)
-    annotated = [0] * (r + 1)
     with (folder / IMAGES).open("wb") as images, (folder / MASKS).open("wb") as masks:
         for file, sides in ((images, (h, w)), (masks, (r, mask_bytes))):
             header = {"descr": "|u1", "fortran_order": False, "shape": (len(offsets), *sides)}
@@ -208,10 +183,7 @@ def _sort(
         for offset in offsets:
             unsorted.seek(offset)
             images.write(unsorted.read(image_bytes))
-            bits = unsorted.read(r * mask_bytes)
-            masks.write(bits)
-            annotated[np.frombuffer(bits, np.uint8).reshape(r, -1).any(axis=1).sum()] += 1
-    return tuple(annotated)
+            masks.write(unsorted.read(r * mask_bytes))
 
 
 @dataclass(frozen=True, slots=True)
