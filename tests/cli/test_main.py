@@ -17,6 +17,7 @@ from mue.config.presets import preset
 from mue.data.synthetic.toy import Bars
 from mue.evaluation.known_modes import ModeEvaluation
 from mue.training.checkpoint import load_config, save_config
+from mue.version import __version__
 
 SMALL = """--model.levels 4 8 --model.tail 8 --model.widths 4 --train.steps 2
     --train.batch 8 --compute.device cpu"""
@@ -155,6 +156,35 @@ def test_a_folder_that_cannot_be_written_to_is_named(mue, folder):
     said = mue("evaluate", "copy", "--inputs", 2, "--out", "file/below")
     assert said.code == 2
     assert said.err.splitlines()[-1].startswith("mue: file/below: ")
+
+
+@pytest.mark.parametrize("arguments", ["--debug evaluate nowhere", "evaluate nowhere --debug"])
+def test_with_debug_a_traceback_comes_before_the_sentence(mue, arguments):
+    said = mue(*arguments.split())
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith("Traceback (most recent call last):")
+    assert said.err.splitlines()[-1].startswith("mue: there is no bundled model")
+
+
+@pytest.mark.parametrize("error", [ValueError("too many values"), OSError("no number"), KeyError()])
+def test_a_defect_is_not_made_a_sentence(mue, monkeypatch, error):
+    """What no user can mend keeps its traceback, with which Python exits with 1."""
+
+    def broken(*_, **__):
+        raise error
+
+    monkeypatch.setattr(figure_module, "figure", broken)
+    with pytest.raises(type(error)):
+        mue("figure", "guess")
+
+
+def test_the_version_and_help_are_there_for_the_asking(mue):
+    said = mue("--version")
+    assert (said.code, said.out) == (0, f"mue {__version__}\n")
+    alone = mue()
+    assert alone.code == 0
+    assert alone.out == mue("--help").out
+    assert "evaluate" in alone.out
 
 
 # --- train ----------------------------------------------------------------------------------------

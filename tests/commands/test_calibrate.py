@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 import json
 from pathlib import Path
@@ -6,6 +7,7 @@ import pytest
 import torch
 
 import mue
+from mue.data.build import build_source
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.store import open_prepared, write_prepared
 from mue.metrics.energy import ged
@@ -122,4 +124,29 @@ def test_a_model_without_probabilities_cannot_be_calibrated(lesion_baselines, le
         words = f"a model of the method '{method}' has no probabilities to calibrate; take one with"
         with pytest.raises(ValueError, match=words):
             mue.calibrate(lesion_baselines[name], tmp_path / "new", data=lesions, device="cpu")
+    assert not (tmp_path / "new").exists()
+
+
+def test_synthetic_inputs_are_calibrated_on_val(tmp_path):
+    """The energy distance to the known modes falls, on items of val and of no other split."""
+    found = mue.calibrate(
+        "guess-exact", tmp_path / "new", inputs=32, seed=3, half=False, device="cpu"
+    )
+    assert found.calibration.after < found.calibration.before
+    about = json.loads((found.folder / "config.json").read_text())["calibration"]
+    assert (about["split"], about["inputs"], about["seed"]) == ("val", 32, 3)
+    predictor = mue.load(found.folder, device="cpu")
+    source = build_source(predictor.config.data, "val", seed=3, device=torch.device("cpu"))
+    case = source.case(torch.arange(32))
+    h = predictor.propose(case.x, predictor.codes)
+    value = ged(h.y > 0.5, h.normalized().prob, case.ys > 0.5, case.q).mean().item()
+    assert value == pytest.approx(found.calibration.after, abs=2e-3)
+
+
+def test_vectors_are_not_calibrated(tmp_path):
+    config = mue.preset("vector")
+    train = dataclasses.replace(config.train, steps=1)
+    folder = mue.train(dataclasses.replace(config, train=train), tmp_path / "run")
+    with pytest.raises(mue.MueError, match=r"compares answers as masks, and .* vectors"):
+        mue.calibrate(folder, tmp_path / "new", device="cpu")
     assert not (tmp_path / "new").exists()

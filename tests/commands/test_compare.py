@@ -6,8 +6,12 @@ import pytest
 import torch
 
 import mue
+from mue.commands import compare as comparing
 from mue.commands.report import load_models
+from mue.evaluation.compare import compare_models
+from mue.inference import load as loading
 from mue.inference.load import load
+from mue.inference.predictor import Predictor
 
 
 def test_models_that_end_alike_go_by_their_whole_path(folder, tmp_path):
@@ -44,6 +48,25 @@ def test_a_comparison_is_written_and_drawn(baselines, tmp_path):
     assert made["name"]
     assert len(content["curves"]["probunet"]) == 13
     assert len(content["curves"]["exact"]) == 1
+
+
+def test_every_model_is_computed_in_float32_without_cuda_graphs(baselines, tmp_path, monkeypatch):
+    """As on a GPU, where models are loaded in half precision by default."""
+    seen: dict[str, Predictor] = {}
+
+    def compare(predictors, **options):
+        seen.update(predictors)
+        return compare_models(predictors, **options)
+
+    monkeypatch.setattr(loading, "halves", lambda _: True)
+    monkeypatch.setattr(comparing, "compare_models", compare)
+    models = [baselines["exact"], baselines["ensemble"]]
+    made = mue.compare(models, inputs=2, out=tmp_path, device="cpu").report["evaluated_with"]
+    assert {name: predictor.half for name, predictor in seen.items()} == {
+        "exact": False,
+        "ensemble": False,
+    }
+    assert (made["precision"], made["cuda_graph"]) == ("float32", False)
 
 
 def test_without_a_sampler_there_is_no_curve(baselines, tmp_path):

@@ -9,7 +9,7 @@ from mue.commands.figure import _ambiguous
 from mue.evaluation.raters import evaluate_raters
 
 
-def files(folder: Path) -> dict[str, bytes]:
+def files_in(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
@@ -36,7 +36,7 @@ def test_each_figure_has_a_file_of_its_own_however_few_the_codes(tiny, tmp_path)
     folder = mue.train(tiny("exact", codebook={"size": 3}, steps=1), tmp_path / "run")
     drawn = mue.figure(folder, out=tmp_path / "figures", inputs=9, device="cpu").files
     assert len(drawn) == len(set(drawn))
-    assert {path.name for path in drawn} == set(files(tmp_path / "figures"))
+    assert {path.name for path in drawn} == set(files_in(tmp_path / "figures"))
 
 
 def test_the_figures_of_a_probabilistic_u_net_show_samples_and_densities(baselines, tmp_path):
@@ -53,6 +53,23 @@ def test_the_figures_of_other_baselines_pretend_no_ranking(baselines, tmp_path, 
     drawn = mue.figure(baselines[name], out=tmp_path, inputs=9, device="cpu").files
     names = ["modes.png", f"{kind}-4.png", f"{kind}-6.png", "history.png"]
     assert [path.name for path in drawn] == names
+
+
+def test_several_models_of_synthetic_inputs_have_folders_of_their_own(baselines, tmp_path):
+    models = [baselines["exact"], baselines["ensemble"]]
+    files = mue.figure(models, inputs=9, out=tmp_path, device="cpu").files
+    names = {str(path.relative_to(tmp_path)) for path in files}
+    exact = {f"exact/{name}.png" for name in ("modes", "top-4", "top-6", "history")}
+    answers = {f"ensemble/{n}.png" for n in ("modes", "answers-4", "answers-6", "history")}
+    assert names == exact | answers == set(files_in(tmp_path))
+
+
+def test_the_figures_of_a_predictor_need_a_folder(folder, tmp_path):
+    predictor = mue.load(folder, device="cpu")
+    with pytest.raises(mue.MueError, match="`out` must name a folder for the files of a Predictor"):
+        mue.figure(predictor, inputs=3)
+    files = mue.figure(predictor, inputs=3, out=tmp_path / "out").files
+    assert [path.name for path in files] == ["modes.png", "top-4.png", "top-6.png"]
 
 
 # --- prepared slices -----------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from PIL import Image
 from mue.config.schema import DataConfig, ModelConfig, ObjectiveConfig
 from mue.data.build import build_source
 from mue.devices import choose_device
+from mue.errors import MueError
 from mue.inference.files import read_image
 from mue.inference.load import bundled, find, load
 from mue.inference.predictor import Predictor
@@ -103,6 +104,33 @@ def test_every_way_to_say_the_same_image_has_the_same_answers(predictor):
         assert torch.equal(h.code, expected.code)
         torch.testing.assert_close(h.y, expected.y)
         torch.testing.assert_close(h.prob, expected.prob)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.uint32, np.uint64])
+def test_unsigned_integers_are_scaled_by_the_maximum_of_their_type(predictor, kind):
+    """As a scanner's 16 bits: 13107 of 65535 is a fifth."""
+    shares = np.random.default_rng(0).integers(6, size=(8, 8))
+    levels = (shares * (np.iinfo(kind).max // 5)).astype(kind)
+    expected = predictor.propose(torch.from_numpy(shares) / 5, k=3)
+    for way in (levels, torch.from_numpy(levels)):
+        h = predictor.propose(way, k=3)
+        torch.testing.assert_close(h.y, expected.y)
+        torch.testing.assert_close(h.prob, expected.prob)
+
+
+def test_booleans_are_black_and_white(predictor):
+    mask = torch.rand(8, 8) > 0.5
+    assert torch.equal(predictor.propose(mask, k=3).y, predictor.propose(mask.float(), k=3).y)
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.int16, np.int32, np.int64])
+def test_signed_integers_are_refused_with_the_way_to_convert_them(predictor, kind):
+    words = (
+        rf"of unsigned integers, .* got torch\.{kind.__name__}: its range is not known; "
+        r"convert it to floating point in 0\.\.1"
+    )
+    with pytest.raises(MueError, match=words):
+        predictor.propose(np.ones((8, 8), kind), k=2)
 
 
 def test_an_array_that_must_not_be_written_to_is_taken_without_a_warning(predictor):

@@ -1,0 +1,93 @@
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import mue
+from mue.evaluation.known_modes import ModeEvaluation, evaluate_modes
+from mue.evaluation.raters import METRICS, Metric, RaterEvaluation, evaluate_raters
+
+
+@pytest.fixture
+def copy(lesion_model, tmp_path) -> Path:
+    return Path(shutil.copytree(lesion_model, tmp_path / "copy"))
+
+
+def test_synthetic_inputs_are_compared_with_their_modes(folder):
+    told: list[tuple[str, int, int]] = []
+    found = mue.evaluate(
+        folder, inputs=9, seed=2, k=3, device="cpu", progress=lambda *a: told.append(a)
+    )
+    assert isinstance(found.scores, ModeEvaluation)
+    expected = evaluate_modes(mue.load(folder, device="cpu"), inputs=9, seed=2, k=3)
+    assert torch.equal(found.scores.predicted, expected.predicted)
+    assert found.files == (folder / "report-test.json",)
+    assert json.loads(found.files[0].read_text()) == found.report
+    assert told[-1] == ("copy", 9, 9)
+
+
+def test_slices_are_compared_with_their_raters(copy, lesions):
+    found = mue.evaluate(copy, data=lesions, seed=2, device="cpu")
+    assert isinstance(found.scores, RaterEvaluation)
+    expected = evaluate_raters(mue.load(copy, device="cpu"), lesions, seed=2)
+    assert found.scores.columns.keys() == expected.columns.keys()
+    for name, values in expected.columns.items():
+        assert torch.equal(found.scores.columns[name], values), name
+    assert found.files == (copy / "report-test.json", copy / "slices-test.csv")
+
+
+def test_a_second_split_does_not_overwrite_the_first(copy, lesions):
+    first = mue.evaluate(copy, data=lesions, split="val", device="cpu")
+    before = [path.read_bytes() for path in first.files]
+    second = mue.evaluate(copy, data=lesions, split="test", device="cpu")
+    assert not set(first.files) & set(second.files)
+    assert [path.read_bytes() for path in first.files] == before
+    assert json.loads((copy / "report-val.json").read_text())["split"] == "val"
+    assert json.loads((copy / "report-test.json").read_text())["split"] == "test"
+
+
+def test_a_split_of_synthetic_inputs_has_a_report_of_its_own(folder):
+    val, test = (mue.evaluate(folder, inputs=5, split=s, device="cpu") for s in ("val", "test"))
+    assert [f.name for f in (*val.files, *test.files)] == ["report-val.json", "report-test.json"]
+    assert val.report["split"] == "val"
+    assert val.report["mode_tv"] != test.report["mode_tv"]
+
+
+def test_a_predictor_is_evaluated_and_nothing_is_written(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    found = mue.evaluate(mue.load(folder, device="cpu"), inputs=5)
+    assert found.files == ()
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+    by_name = mue.evaluate(folder, inputs=5, device="cpu").report
+    assert found.report["mode_tv"] == by_name["mode_tv"]
+    assert "weights" not in found.report  # which file they came from is not known
+    written = mue.evaluate(mue.load(folder, device="cpu"), inputs=5, out=tmp_path / "out")
+    assert written.files == (tmp_path / "out" / "report-test.json",)
+
+
+def test_the_report_of_a_bundled_model_leaves_a_run_of_its_name_alone(
+    trained, tmp_path, monkeypatch
+):
+    """Trained as the README says, into runs/guess."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(trained, "runs/guess")
+    own = mue.evaluate("runs/guess", inputs=3, device="cpu")
+    before = own.files[0].read_bytes()
+    found = mue.evaluate("guess", inputs=3, device="cpu")
+    assert own.files[0].read_bytes() == before
+    assert found.files == (Path("runs/bundled/guess/report-test.json"),)
+
+
+def test_a_metric_is_one_line(copy, lesions, tmp_path, monkeypatch):
+    """It is in the report, in the table of slices, and in a comparison."""
+    monkeypatch.setitem(METRICS, "area", Metric(lambda m: m.s[:, 0].flatten(1).float().mean(dim=1)))
+    found = mue.evaluate(copy, data=lesions, device="cpu")
+    assert found.report["area"].keys() == {"mean", "std", "low", "high"}
+    header, *_ = found.files[1].read_text().splitlines()
+    assert "area" in header.split(",")
+    other = Path(shutil.copytree(copy, tmp_path / "other"))
+    compared = mue.compare([copy, other], data=lesions, out=tmp_path / "out", device="cpu")
+    assert compared.models[0].metrics["area"].mean == found.report["area"]["mean"]

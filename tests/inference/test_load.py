@@ -1,0 +1,49 @@
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import mue
+from mue.inference.load import bundled, find, load
+from mue.models.build import build_network
+from mue.training.checkpoint import RunError
+
+
+def test_a_name_that_is_bundled_and_a_run_folder_is_refused(trained, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert find("guess") == bundled()["guess"]
+    shutil.copytree(trained, "guess")
+    words = (
+        r"'guess' is the name of a bundled model and of a run folder here; "
+        r"take \./guess for the folder, or bundled:guess for the bundled model"
+    )
+    with pytest.raises(RunError, match=words):
+        find("guess")
+    assert find("./guess") == find(Path("guess")) == Path("guess")
+    assert find("bundled:guess") == bundled()["guess"]
+
+
+def test_another_folder_of_the_name_is_in_nobodys_way(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("guess").mkdir()
+    assert find("guess") == bundled()["guess"]
+
+
+def test_the_prefix_names_bundled_models_alone():
+    with pytest.raises(RunError, match="no bundled model and no run folder 'bundled:nobody'"):
+        find("bundled:nobody")
+
+
+def test_weights_are_loaded_into_a_network_of_the_callers(trained):
+    network = build_network(mue.load(trained, device="cpu").config)
+    predictor = load(trained, network=network, device="cpu")
+    assert predictor.network is network
+    x = torch.rand(2, 1, 8, 8)
+    assert torch.equal(predictor.propose(x, 3).y, load(trained, device="cpu").propose(x, 3).y)
+
+
+def test_weights_that_do_not_fit_the_callers_network_are_refused(tiny, trained):
+    other = build_network(tiny("exact", codebook={"size": 7}))
+    with pytest.raises(RunError, match=r"'codebook\.codes' must be"):
+        load(trained, network=other, device="cpu")

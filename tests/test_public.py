@@ -1,0 +1,32 @@
+"""The front door: names, and how long it takes to open."""
+
+import subprocess
+import sys
+from types import ModuleType
+
+import mue
+import mue.data
+
+
+def test_the_public_names_are_these():
+    classes = {"Config", "Hypotheses", "MueError", "Predictor", "Source"}
+    verbs = {"calibrate", "compare", "demo", "evaluate", "export", "figure", "predict", "train"}
+    public = classes | verbs | {"load", "preset", "__version__"}
+    assert all(hasattr(mue, name) for name in public)
+    names = {name for name, value in vars(mue).items() if not isinstance(value, ModuleType)}
+    assert {name for name in names if not name.startswith("_")} == public - {"__version__"}
+
+
+def test_importing_mue_imports_neither_matplotlib_nor_pydicom():
+    code = "import sys, mue; print({'matplotlib', 'pydicom'} & set(sys.modules))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "set()\n"
+
+
+def test_the_verbs_on_data_are_found_in_mue_data():
+    from mue.commands.import_lidc import import_lidc
+    from mue.commands.inspect import inspect
+
+    assert mue.data.import_lidc is import_lidc
+    assert mue.data.inspect is inspect
+    assert not hasattr(mue.data, "nothing")
