@@ -410,7 +410,7 @@ def test_samples_with_densities_are_those_that_are_proposed(baselines):
     assert isinstance(predictor.network, ProbUNet)
     drawn = predictor.network.sample(x, 5, torch.Generator().manual_seed(3))
     prior = predictor.network.prior(x)
-    gap = (drawn.z - prior.mean[:, None]) / prior.log_std.exp()[:, None]
+    gap = (drawn.z - prior.loc[:, None]) / prior.scale[:, None]
     torch.testing.assert_close(found.log_density, -0.5 * gap.square().sum(dim=2))  # 0 at the mean
 
 

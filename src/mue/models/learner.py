@@ -7,12 +7,13 @@ from typing import Protocol, runtime_checkable
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.distributions import Normal, kl_divergence
 
 from mue.models.heads import Heads
 from mue.models.modal import Modal
 from mue.models.network import Network
 from mue.models.posterior import Posterior
-from mue.models.probunet import Gaussian, GaussianNet, ProbUNet
+from mue.models.probunet import GaussianNet, ProbUNet
 from mue.nn.streams import beside
 from mue.types import ExactTrace, HeadsTrace, LatentTrace, Trace, VqTrace
 
@@ -47,13 +48,13 @@ class LatentLearner(nn.Module):
         """Encode, draw, decode."""
         b, r = y.shape[:2]
         flat = self.posterior(Posterior.beside(x, y))
-        posterior = Gaussian(flat.mean.unflatten(0, (b, r)), flat.log_std.unflatten(0, (b, r)))
+        mean, std = (t.unflatten(0, (b, r)) for t in (flat.loc, flat.scale))
+        posterior = Normal(mean, std, validate_args=False)
         prior = self.network.prior(x)
-        z = posterior.at(torch.randn_like(posterior.mean))
+        z = mean + std * torch.randn_like(mean)
         logits = self.network.decode(self.network.encoder(x), z)
-        return LatentTrace(
-            logits, posterior.divergence(Gaussian(prior.mean[:, None], prior.log_std[:, None]))
-        )
+        each = Normal(prior.loc[:, None], prior.scale[:, None], validate_args=False)
+        return LatentTrace(logits, kl_divergence(posterior, each).sum(dim=-1))
 
     def settle_(self, trace: Trace) -> None:
         """Nothing is left to do."""

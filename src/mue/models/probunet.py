@@ -2,44 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.distributions import Normal
 
 from mue.models.network import Proposal, equally_probable
 from mue.nn.backbone import Decoder, Encoder, Features
-
-
-@dataclass(frozen=True, slots=True)
-class Gaussian:
-    """Axis-aligned normal distributions.
-
-    Attributes:
-        mean: As said.
-        log_std: Logarithm of the deviation along each axis.
-    """
-
-    mean: Float[Tensor, "*b d"]
-    log_std: Float[Tensor, "*b d"]
-
-    def at(self, noise: Float[Tensor, "*c d"]) -> Float[Tensor, "*c d"]:
-        """The points that belong to standard normal noise."""
-        return self.mean + self.log_std.exp() * noise
-
-    def log_density(self, z: Float[Tensor, "*c d"]) -> Float[Tensor, "*c"]:
-        """Logarithm of the density at each point."""
-        gap = (z - self.mean) / self.log_std.exp()
-        constant = 0.5 * math.log(2 * math.pi)
-        return -(0.5 * gap.square() + self.log_std + constant).sum(dim=-1)
-
-    def divergence(self, other: Gaussian) -> Float[Tensor, "*c"]:
-        """KL(self || other), in nats."""
-        ratio = (2 * (self.log_std - other.log_std)).exp()
-        gap = ((self.mean - other.mean) / other.log_std.exp()).square()
-        return (0.5 * (ratio + gap - 1) + other.log_std - self.log_std).sum(dim=-1)
 
 
 class GaussianNet(nn.Module):
@@ -50,10 +21,10 @@ class GaussianNet(nn.Module):
         self.encoder = encoder
         self.read = read
 
-    def forward(self, x: Float[Tensor, "b *x"]) -> Gaussian:
-        """The distribution of each input, in float32."""
+    def forward(self, x: Float[Tensor, "b *x"]) -> Normal:
+        """A normal distribution for each input and axis of the latent (b d), in float32."""
         mean, log_std = self.read(self.encoder(x).pooled).float().chunk(2, dim=1)
-        return Gaussian(mean, log_std)
+        return Normal(mean, log_std.exp(), validate_args=False)  # checking synchronizes the device
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +73,17 @@ class ProbUNet(nn.Module):
     ) -> Samples:
         """Draw k answers to each input, each with the density of its latent."""
         prior = self.prior(x)
-        at = Gaussian(prior.mean[:, None], prior.log_std[:, None])
-        shape = (len(x), k, prior.mean.shape[1])
-        where = generator.device if generator is not None else x.device
-        z = at.at(torch.randn(shape, generator=generator, device=where).to(x.device))
-        peak = prior.log_density(prior.mean)
-        return Samples(self.decode(self.encoder(x), z), z, at.log_density(z), peak)
+        each = Normal(prior.loc[:, None], prior.scale[:, None], validate_args=False)
+        shape = (len(x), k, prior.loc.shape[1])
+        device = generator.device if generator is not None else x.device
+        noise = torch.randn(shape, generator=generator, device=device).to(x.device)
+        z = each.loc + each.scale * noise
+        return Samples(
+            logits=self.decode(self.encoder(x), z),
+            z=z,
+            log_density=each.log_prob(z).sum(dim=-1),
+            peak=prior.log_prob(prior.loc).sum(dim=-1),
+        )
 
     def propose(
         self,
