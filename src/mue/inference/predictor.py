@@ -93,7 +93,7 @@ class Predictor:
         min_prob: float = 0.0,
         generator: torch.Generator | None = None,
     ) -> Hypotheses:
-        """The k most probable answers to each input, from one look at it: 8, or all there are.
+        """The k most probable answers to each input, from one forward pass: 8, or all there are.
 
         Answers less probable than `min_prob` are not kept: their probability is 0 and its mass in
         `rest`. Where this is so for every input of the batch, they are not decoded either.
