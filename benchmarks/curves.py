@@ -24,10 +24,12 @@ from mue.config.presets import preset
 from mue.config.schema import Config
 from mue.data.build import build_source
 from mue.devices import choose_device, device_name
+from mue.kernels import accelerate
 from mue.plots.style import save_figure
 from mue.training.checkpoint import commit
 from mue.training.log import measure
-from mue.training.loop import Training, fit
+from mue.training.loop import fit
+from mue.training.state import Training
 from timing.plots import plot_curves
 from timing.setups import naive, ours
 
@@ -50,7 +52,7 @@ def curve(config: Config, device: torch.device, points: int) -> dict[str, list[f
     found: dict[str, list[float]] = {name: [] for name in ("step", *TERMS)}
     every = max(1, config.train.steps // points)
     sums = torch.zeros(len(TERMS), device=device)
-    for step in fit(Training(config, device), source):
+    for step in fit(accelerate(Training(config, device)), source):
         items = step.terms.items()
         sums += torch.stack([items[name] for name in TERMS])
         if step.number % every == 0:

@@ -29,7 +29,7 @@ from torch.utils.flop_counter import flop_registry
 from mue.config.schema import Config
 from mue.models.build import build_learner, build_modal
 from mue.objective import objective
-from mue.training.loop import weights_at
+from mue.training.schedule import weights_at
 
 MEMORY_BOUND = {
     "avg_pool2d",

@@ -13,7 +13,9 @@ from mue.config.presets import preset
 from mue.config.schema import Config
 from mue.data.build import build_source
 from mue.data.source import Source
-from mue.training.loop import Training, fit
+from mue.kernels import accelerate
+from mue.training.loop import fit
+from mue.training.state import Training
 from timing.floor import Limits, Work, count_step
 from timing.random_slices import random_slices
 from timing.setups import naive, ours, precision
@@ -71,7 +73,7 @@ def training_job(
     config: Config, source: Source, device: torch.device, *, written_out: bool = False
 ) -> Job:
     """A function that takes one more step of training each time it is called."""
-    training = Training(config, device)
+    training = accelerate(Training(config, device))
     if written_out:
         write_out_(training)
     training.step = 1  # skips the initialization of the codes: it does not change the time

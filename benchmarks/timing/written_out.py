@@ -5,13 +5,14 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from mue.models.modal import Modal
-from mue.nn.unet import UNetDecoder
+from mue.nn.replace import replace_modules
+from mue.nn.unet import Join, Readout
 from mue.objective import Likelihood, Weights
 from mue.objective import objective as together
-from mue.training.loop import Training
+from mue.training.state import Training
 from mue.types import ExactTrace, Terms, Trace
 
 
@@ -21,13 +22,25 @@ def write_out_(training: Training) -> None:
     if training.config.method != "exact" or not isinstance(network, Modal):
         return
     training.objective = objective
-    decoder = network.decoder
-    if isinstance(decoder, UNetDecoder):
+    training.module = replace_modules(
+        training.learner, lambda m: CopyingReadout(m) if isinstance(m, Readout) else None
+    )
 
-        def read_out(h: Tensor, codes: Tensor) -> Tensor:
-            return decoder.readout(decoder.join(h, codes)).unflatten(0, codes.shape[:2])
 
-        decoder.read_out = read_out
+class CopyingReadout(Readout):
+    """A readout of h copied and joined for each code."""
+
+    def __init__(self, readout: Readout) -> None:
+        nn.ModuleList.__init__(self, list(readout))
+
+    def forward(
+        self, h: Float[Tensor, "b c h w"], join: Join, codes: Float[Tensor, "b k d"]
+    ) -> Float[Tensor, "b k c2 h w"]:
+        """Logits of the answer to each code."""
+        logits = join(h, codes)
+        for layer in self:
+            logits = layer(logits)
+        return logits.unflatten(0, codes.shape[:2])
 
 
 def objective(

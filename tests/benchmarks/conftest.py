@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mue.training import plan
+from mue.kernels import plan
 
 
 @pytest.fixture(scope="module", autouse=True)

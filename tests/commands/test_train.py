@@ -24,7 +24,7 @@ from mue.models.build import Backbone, build_learner, build_modal
 from mue.nn.backbone import Features
 from mue.training.checkpoint import RunError, export, load_config, load_network, load_state_
 from mue.training.log import NonFiniteError, read_log
-from mue.training.loop import Training
+from mue.training.state import Training
 from mue.types import Pair
 
 CPU = torch.device("cpu")
@@ -52,14 +52,14 @@ def same(one: Path, two: Path) -> bool:
     if (one / WEIGHTS).read_bytes() != (two / WEIGHTS).read_bytes():
         return False
     a, b = (resumed(folder) for folder in (one, two))
-    states = ([*t.learner.state_dict().values(), *t.average] for t in (a, b))
+    states = ([*t.learner.state_dict().values(), *t.ema] for t in (a, b))
     slots = (_slots(t) for t in (a, b))
     alike = itertools.chain(zip(*states, strict=True), zip(*slots, strict=True))
     return a.step == b.step and all(torch.equal(x, y) for x, y in alike)
 
 
 def _slots(training: Training) -> list[torch.Tensor]:
-    return list(training.update.slots.values())
+    return list(training.optimizer.state.values())
 
 
 class Killed(BaseException):

@@ -20,7 +20,7 @@ from mue.config.schema import (
 )
 from mue.data.build import build_source, check_shapes
 from mue.models.build import build_learner, build_network
-from mue.training.loop import learning_rate, weights_at
+from mue.training.schedule import learning_rate, weights_at
 
 # --- JSON both ways -------------------------------------------------------------------------------
 

@@ -12,7 +12,9 @@ import torch
 from mue.config.schema import CodebookConfig, ComputeConfig, Config, DataConfig
 from mue.config.schema import ModelConfig, TrainConfig
 from mue.data.build import build_source
-from mue.training.loop import Training, fit
+from mue.kernels import accelerate
+from mue.training.state import Training
+from mue.training.loop import fit
 
 warnings.simplefilter("error", UserWarning)  # a compiler that fails is said in a warning
 CPU = torch.device("cpu")
@@ -26,7 +28,8 @@ config = Config(
 
 def learned(compile):
     compute = ComputeConfig(device="cpu", compile=compile)
-    training = Training(dataclasses.replace(config, compute=compute), CPU)
+    training = accelerate(Training(dataclasses.replace(config, compute=compute), CPU))
+    assert (training.make_step is not None) == (compile == "on")
     before = {k: v.clone() for k, v in training.learner.state_dict().items()}
     for _ in fit(training, build_source(config.data, "train", seed=0, device=CPU)):
         pass

@@ -6,8 +6,7 @@ from torch import nn
 
 from mue.config.schema import Config, LatentConfig, ModelConfig
 from mue.models.build import build_learner, build_network
-from mue.models.heads import Heads
-from mue.models.learner import HeadsLearner
+from mue.models.heads import Heads, HeadsLearner
 from mue.objective import Weights, objective
 
 WEIGHTS = Weights(prior=1.0, reconstruction=1.0, commitment=0.0, temperature=1.0, balance=False)

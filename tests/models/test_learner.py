@@ -7,8 +7,9 @@ from torch.distributions import Normal
 
 from mue.config.schema import CodebookConfig, Config, LatentConfig, ModelConfig
 from mue.models.build import build_learner
-from mue.models.learner import ExactLearner, LatentLearner, VqLearner
+from mue.models.learner import ExactLearner, VqLearner
 from mue.models.posterior import Posterior
+from mue.models.probunet import LatentLearner
 from mue.nn.codebook import Usage
 from mue.nn.unet import UNetEncoder
 

@@ -20,7 +20,8 @@ from mue.training.checkpoint import (
     save_state,
     save_weights,
 )
-from mue.training.loop import Training, fit
+from mue.training.loop import fit
+from mue.training.state import Training
 
 CPU = torch.device("cpu")
 
@@ -251,7 +252,7 @@ def test_weights_in_half_precision_are_loaded_as_the_nearest_halves(folder, tmp_
 def state(training: Training) -> dict[str, torch.Tensor]:
     found = {f"learner.{k}": v.clone() for k, v in training.learner.state_dict().items()}
     found |= {f"average.{k}": v.clone() for k, v in training.export().items()}
-    found |= {f"optimizer.0.{k}": v.clone() for k, v in training.update.slots.items()}
+    found |= {f"optimizer.0.{k}": v.clone() for k, v in training.optimizer.state.items()}
     return found
 
 

@@ -31,11 +31,13 @@ from mue.config.schema import (
 from mue.data.synthetic.toy import Bars
 from mue.nn.codebook import Usage
 from mue.training import distributed
+from mue.training.batches import batch_index
 from mue.training.checkpoint import load_config, load_state_
 from mue.training.distributed import ElsewhereError, LostError
 from mue.training.log import LogRecord, measure, read_log
-from mue.training.loop import Training, batch_index, fit
+from mue.training.loop import fit
 from mue.training.rendezvous import Meeting, agree, meet
+from mue.training.state import Training
 
 CPU = torch.device("cpu")
 Method = Literal["vq", "exact"]
@@ -237,7 +239,7 @@ def state(folder: Path) -> dict[str, Any]:
     return {
         "weights": training.learner.state_dict(),
         "export": training.export(),
-        "slots": training.update.slots,
+        "slots": training.optimizer.state,
         "step": training.step,
     }
 

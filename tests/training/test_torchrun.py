@@ -15,7 +15,7 @@ import torch
 from mue.cli.main import main
 from mue.training.checkpoint import load_config, load_state_
 from mue.training.log import read_log
-from mue.training.loop import Training
+from mue.training.state import Training
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads /proc")
 
@@ -87,7 +87,7 @@ def assert_same_run(folder: Path, other: Path) -> None:
     assert ours.step == theirs.step == STEPS
     for pair in (
         (ours.learner.state_dict(), theirs.learner.state_dict()),
-        (ours.average, theirs.average),
+        (ours.ema, theirs.ema),
     ):
         torch.testing.assert_close(*pair, rtol=1e-3, atol=1e-3)
     assert [r.step for r in read_log(folder)] == list(range(1, STEPS + 1))

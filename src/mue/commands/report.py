@@ -49,7 +49,7 @@ def load_models(
     A name is the last part of a path, or the whole of it where two end alike; predictors are
     counted. With `plain`, every model is computed in float32 and without CUDA graphs.
     """
-    options: dict[str, Any] = {"half": False, "record": False} if plain else {}
+    options: dict[str, Any] = {"half": False, "accelerate": False} if plain else {}
     each = list(dict.fromkeys(models))
     long = [f"model {i + 1}" if isinstance(m, Predictor) else str(m) for i, m in enumerate(each)]
     short = [Path(name).name.removeprefix("bundled:") for name in long]

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from mue import collectives
+from mue.acceleration import accelerated
 from mue.atomic import UNFINISHED
 from mue.config.schema import Config
 from mue.data.build import build_source, check_data, check_shapes
@@ -25,6 +26,7 @@ from mue.errors import MueError
 from mue.models.build import Backbone, build_learner
 from mue.models.learner import Learner
 from mue.training import distributed
+from mue.training.batches import batch_share
 from mue.training.checkpoint import (
     STATE,
     RunError,
@@ -35,9 +37,9 @@ from mue.training.checkpoint import (
     save_state,
 )
 from mue.training.log import LogRecord, NonFiniteError, log_writer, measure, read_log, trim_log
-from mue.training.loop import Training, batch_share, fit
-from mue.training.plan import plan
+from mue.training.loop import fit
 from mue.training.rendezvous import meet
+from mue.training.state import Training
 from mue.version import __version__
 
 _OWN = "own"
@@ -105,17 +107,16 @@ def train(
         meeting.start_(device)
         with meeting.together():
             batch_share(config)  # refuses a batch that the processes cannot share
-            how = plan(config, device)
             occupied = _check(folder, config, digest, resume=resume)
+            training = accelerated(Training(config, device, learner=learner))
         with meeting.together():
             if meeting.rank == 0:
                 _enter(folder, config, digest, occupied=occupied)
-            training = Training(config, device, learner)
             if resume and (folder / STATE).exists():
                 load_state_(folder, training)
             past = trim_log(folder, training.step)
         if on_message is not None:
-            for line in (f"computing on {device.type}: {how}", *how.notes):
+            for line in (f"computing on {device.type}: {training.notes[0]}", *training.notes[1:]):
                 on_message(line)
         where = f"{folder} must be on a file system that all processes share"
         meeting.require_alike({"step": training.step}, where)

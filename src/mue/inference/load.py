@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from mue.acceleration import accelerated
 from mue.devices import Device, choose_device
 from mue.inference.predictor import Predictor
 from mue.models.heads import Heads
@@ -61,7 +62,7 @@ def load(
     network: Modal | ProbUNet | Heads | None = None,
     device: Device = "auto",
     half: bool | None = None,
-    record: bool = True,
+    accelerate: bool = True,
 ) -> Predictor:
     """Load a bundled model by its name, or the model in a run folder.
 
@@ -72,12 +73,10 @@ def load(
         device: Where to compute.
         half: Whether convolutions and products are computed in half precision: by default on a
             GPU. Probabilities and answers are in float32 either way.
-        record: Whether a GPU may capture repeated calls in a CUDA graph.
+        accelerate: Whether a GPU may capture repeated calls as CUDA graphs.
     """
     folder, where = find(model), choose_device(device)
     half = halves(where) if half is None else half
-    if network is None:
-        network = load_network(folder, where)
-    else:
-        network = load_network(folder, where, network)
-    return Predictor(network, load_config(folder), half=half, record=record)
+    network = load_network(folder, where, network)
+    predictor = Predictor(network, load_config(folder), half=half)
+    return accelerated(predictor) if accelerate else predictor

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from mue.config.schema import Config
 from mue.errors import MueError
-from mue.kernels.graphs import Recorder
+from mue.inference.decoding import for_inference
 from mue.models.heads import Heads
 from mue.models.modal import Modal
 from mue.models.probunet import ProbUNet
@@ -19,8 +19,6 @@ from mue.types import Hypotheses
 
 MAX_SAMPLES = 4096
 """Samples that a baseline draws for an input at the most."""
-_SMALL = 1 << 21
-"""Numbers in the answers up to which a GPU waits for the host, and recording pays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,32 +35,31 @@ class Densities:
     log_density: Float[Tensor, "b k"]
 
 
-class Predictor:
-    """A trained network and the configuration it was trained with.
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """The tensors of `Hypotheses`, before they are checked."""
 
-    No call depends on another. On a GPU, what is asked for again with few pixels is recorded and
-    replayed, which needs no launch of each kernel. A recording reads the weights where they lie:
-    they may be changed in place, but for other ones in their place `record` is to be off.
+    y: Float[Tensor, "b k *y"]
+    prob: Float[Tensor, "b k"]
+    code: Int[Tensor, "b k"]
+
+
+class Predictor:
+    """A trained network and the configuration it was trained with. No call depends on another.
 
     With `half` a network of ours is rounded as a whole, once: each call would have to round its
     weights again otherwise. What decides probabilities is computed in float32 either way.
     """
 
     def __init__(
-        self,
-        network: Modal | ProbUNet | Heads,
-        config: Config,
-        *,
-        half: bool = False,
-        record: bool = True,
+        self, network: Modal | ProbUNet | Heads, config: Config, *, half: bool = False
     ) -> None:
-        self.network = network
+        self.network = for_inference(network)
         self.config = config
         self.half = half
         self._rounded = half and isinstance(network, Modal)
         if self._rounded:
-            network.to(dtype=self._narrow)
-        self._recorder = Recorder() if record and isinstance(network, Modal) else None
+            self.network.to(dtype=self._half_dtype)
 
     @property
     def device(self) -> torch.device:
@@ -109,19 +106,16 @@ class Predictor:
         k = self._count(k)
         if generator is None:
             generator = torch.Generator().manual_seed(0)
-        x = self._batch(image)
+        found = self._answers(self._batch(image), k, min_prob, generator)
+        return Hypotheses(found.y, found.prob, found.code)
 
-        def answer(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            if self._rounded:
-                x = x.to(self._narrow)
-            with self._precision():
-                found = self.network.propose(x, k, min_prob=min_prob, generator=generator)
-            return self._pixels(found.logits.float()), found.prob.float(), found.code
-
-        few = x.numel() // x.shape[1] * k * self.config.model.c_out <= _SMALL
-        if self._recorder is not None and x.is_cuda and min_prob <= 0 and few:
-            return Hypotheses(*self._recorder((x.shape, k), answer, x))
-        return Hypotheses(*answer(x))
+    def _answers(self, x: Tensor, k: int, min_prob: float, generator: torch.Generator) -> Answers:
+        """What the network proposes for inputs as it takes them."""
+        if self._rounded:
+            x = x.to(self._half_dtype)
+        with self._precision():
+            found = self.network.propose(x, k, min_prob=min_prob, generator=generator)
+        return Answers(self._pixels(found.logits.float()), found.prob.float(), found.code)
 
     @torch.inference_mode()
     def densities(
@@ -150,14 +144,14 @@ class Predictor:
         )
 
     @property
-    def _narrow(self) -> torch.dtype:
+    def _half_dtype(self) -> torch.dtype:
         """Half precision: with 11 bits on a GPU, with 8 on a CPU."""
         return torch.float16 if self.device.type == "cuda" else torch.bfloat16
 
     def _precision(self) -> torch.autocast:
         """Half precision operator by operator, where it is asked for and the network is not."""
         enabled = self.half and not self._rounded
-        return torch.autocast(self.device.type, dtype=self._narrow, enabled=enabled)
+        return torch.autocast(self.device.type, dtype=self._half_dtype, enabled=enabled)
 
     def _count(self, k: int | None) -> int:
         """How many answers are asked for, or a clear word on why there are not so many."""

@@ -1,78 +1,68 @@
-"""Work on a GPU that is launched as one."""
+"""CUDA graphs."""
 
 from __future__ import annotations
 
-import warnings
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
-from threading import Lock
+from collections.abc import Callable
+from typing import Generic, TypeVar
 
 import torch
-from torch import Tensor
 
-from mue.nn.streams import beside
-from mue.training.plan import reason
+from mue.kernels.streams import on_stream
 
-Work = Callable[[Tensor], tuple[Tensor, ...]]
+Result = TypeVar("Result")
 
 
-class Recording:
-    """What some work does with an input of one shape, as a CUDA graph that is replayed.
+class CudaGraph(Generic[Result]):
+    """Work on a GPU that is captured as a CUDA graph after some calls, and replayed from then on.
 
-    Small images leave a GPU waiting for the host that launches one kernel after the other; a replay
-    launches all of them at once.
+    Where kernels are short, a GPU waits for the host to launch them one by one; a replay launches
+    all of them at once. The first `warmup` calls run eagerly, so that libraries have allocated what
+    they need before the capture. Inputs and results stay at the same addresses: a replay reads and
+    overwrites them.
+
+    Where the capture fails, `on_failure` is told why; unless it raises, all calls run eagerly.
     """
 
-    def __init__(self, work: Work, x: Tensor) -> None:
-        self._x = x.clone()
-        stream = torch.cuda.Stream(x.device)
-        with beside(stream):
-            work(self._x)  # libraries take their memory before they are recorded
-        torch.cuda.current_stream(x.device).wait_stream(stream)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
-            self._found = work(self._x)
+    def __init__(
+        self,
+        work: Callable[[], Result],
+        device: torch.device,
+        *,
+        warmup: int,
+        on_failure: Callable[[RuntimeError], None],
+    ) -> None:
+        self._work = work
+        self._device = device
+        self._warmup = warmup
+        self._on_failure = on_failure
+        self._stream = torch.cuda.Stream(device)
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._captured: list[Result] = []
+        self._failed = False
 
-    def __call__(self, x: Tensor) -> tuple[Tensor, ...]:
-        """The same for another input."""
-        self._x.copy_(x)
-        self._graph.replay()
-        return tuple(found.clone() for found in self._found)
-
-
-class Recorder:
-    """Records what is asked for a second time, and keeps the last few recordings.
-
-    Where recording fails, the work is done as it comes from then on, with a line that says why.
-    """
-
-    def __init__(self, most: int = 8) -> None:
-        self._most = most
-        self._works = True
-        self._kept: OrderedDict[Hashable, Recording | None] = OrderedDict()
-        self._lock = Lock()  # a recording has one place for its input
-
-    def __call__(self, key: Hashable, work: Work, x: Tensor) -> tuple[Tensor, ...]:
-        """What the work makes of x; the same key stands for the same work and the same shape."""
-        with self._lock:
-            recording = self._find(key, work, x)
-            return work(x) if recording is None else recording(x)
-
-    def _find(self, key: Hashable, work: Work, x: Tensor) -> Recording | None:
-        asked_before = key in self._kept
-        recording = self._kept.get(key)
-        if recording is None and asked_before and self._works:
+    def __call__(self) -> Result:
+        """Do the work once more."""
+        if self._failed:
+            return self._work()
+        if self._warmup > 0:
+            self._warmup -= 1
+            with on_stream(self._stream):
+                result = self._work()
+            torch.cuda.current_stream(self._device).wait_stream(self._stream)
+            return result
+        if self._graph is None:
             try:
-                recording = Recording(work, x)
-            except RuntimeError as error:  # no memory is left, or an operator cannot be recorded
-                self._works = False
-                said = f"answers are not recorded: it failed ({reason(error)})"
-                warnings.warn(said, stacklevel=4)
-        self._keep(key, recording)
-        return recording
+                self._capture()
+            except RuntimeError as error:  # no memory is left, or an operator cannot be captured
+                self._on_failure(error)
+                self._failed = True
+                return self._work()
+        assert self._graph is not None
+        self._graph.replay()
+        return self._captured[0]
 
-    def _keep(self, key: Hashable, recording: Recording | None) -> None:
-        self._kept[key] = recording
-        self._kept.move_to_end(key)
-        while len(self._kept) > self._most:
-            self._kept.popitem(last=False)
+    def _capture(self) -> None:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
+            self._captured = [self._work()]
+        self._graph = graph

@@ -38,7 +38,7 @@ from mue.kernels.conv3x3_few_channels import (
     conv3x3_grad_weight_few_channels,
     sum_partial_gradients_few_channels,
 )
-from mue.nn.blocks import SHARED_KIB
+from mue.kernels.plan import SHARED_KIB
 
 Tiles = dict[str, int]
 """Block sizes and launch options of a kernel. With TILE_H, it is one for few channels."""

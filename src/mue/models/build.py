@@ -3,14 +3,15 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from torch import nn
+
 from mue.config.schema import Config, ModelConfig
 from mue.errors import MueError
-from mue.models.heads import Heads, Plain
-from mue.models.learner import ExactLearner, HeadsLearner, LatentLearner, VqLearner
+from mue.models.heads import Heads, HeadsLearner, Plain
+from mue.models.learner import ExactLearner, VqLearner
 from mue.models.modal import Modal
 from mue.models.posterior import Posterior
-from mue.models.probunet import GaussianNet, ProbUNet
-from mue.nn.affine import Affine
+from mue.models.probunet import GaussianNet, LatentLearner, ProbUNet
 from mue.nn.backbone import Decoder, Encoder
 from mue.nn.codebook import Codebook, Usage
 from mue.nn.mlp import MLPDecoder, MLPEncoder
@@ -113,7 +114,7 @@ def build_modal(config: Config, backbone: Backbone | None = None) -> Modal:
     part, book = backbone or build_backbone(config.model), config.codebook
     return Modal(
         encoder=part.encoder(config.model.c_in),
-        prior=Affine(part.width, book.size),
+        prior=nn.Linear(part.width, book.size),
         codebook=Codebook(
             book.size, book.width, learned=config.method == "exact", spread=book.spread
         ),
@@ -135,11 +136,11 @@ def build_learner(
         return ExactLearner(network)
     posterior = Posterior(
         encoder=part.encoder(both),
-        project=Affine(part.width, config.codebook.width),
+        project=nn.Linear(part.width, config.codebook.width),
         usage=Usage(config.codebook.size, decay=config.codebook.decay),
     )
     return VqLearner(network, posterior)
 
 
 def _gaussian(config: Config, part: Backbone, c_in: int) -> GaussianNet:
-    return GaussianNet(part.encoder(c_in), Affine(part.width, 2 * config.latent.width))
+    return GaussianNet(part.encoder(c_in), nn.Linear(part.width, 2 * config.latent.width))

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from mue.models.network import Proposal, equally_probable
 from mue.nn.backbone import Decoder, Encoder
+from mue.types import HeadsTrace, Trace
 
 
 class Plain(nn.Module):
@@ -67,3 +68,19 @@ class Heads(nn.Module):
         with torch.random.fork_rng(devices=devices):  # dropout takes no generator
             torch.manual_seed((seed + draw) % (1 << 63))
             return equally_probable(torch.cat([self(x) for _ in range(k)], dim=1))
+
+
+class HeadsLearner(nn.Module):
+    """U-Nets and heads without a latent: every one answers."""
+
+    def __init__(self, network: Heads) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Float[Tensor, "b *x"], y: Float[Tensor, "b r *y"]) -> HeadsTrace:
+        """The answers of every head; those of the raters enter only in the objective."""
+        del y
+        return HeadsTrace(self.network(x))
+
+    def settle_(self, trace: Trace) -> None:
+        """Nothing to do: there is no code book."""

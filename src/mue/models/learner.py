@@ -1,4 +1,4 @@
-"""The ways to train a network: what each makes of a `Pair`."""
+"""The ways to train a network with codes: what each makes of a `Pair`."""
 
 from __future__ import annotations
 
@@ -7,24 +7,23 @@ from typing import Protocol, runtime_checkable
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.distributions import Normal, kl_divergence
 
-from mue.models.heads import Heads
-from mue.models.modal import Modal
+from mue.models.modal import Modal, View
 from mue.models.network import Network
 from mue.models.posterior import Posterior
-from mue.models.probunet import GaussianNet, ProbUNet
-from mue.nn.streams import beside
-from mue.types import ExactTrace, HeadsTrace, LatentTrace, Trace, VqTrace
+from mue.types import ExactTrace, Trace, VqTrace
 
 
 @runtime_checkable
 class Learner(Protocol):
-    """A network in training. `forward` reads; `settle_` is the one write that is no gradient."""
+    """A network in training, an `nn.Module`.
+
+    `forward` only reads; `settle_` is the one write that is not a gradient step.
+    """
 
     @property
     def network(self) -> Network:
-        """θ, all that inference needs."""
+        """θ."""
         ...
 
     def __call__(self, x: Float[Tensor, "b *x"], y: Float[Tensor, "b r *y"], /) -> Trace:
@@ -32,71 +31,27 @@ class Learner(Protocol):
         ...
 
     def settle_(self, trace: Trace) -> None:
-        """Let the code book follow, after a step."""
+        """Update the code book after a step; a learner without one does nothing."""
         ...
 
 
-class LatentLearner(nn.Module):
-    """Probabilistic U-Net: each answer is decoded from a latent drawn from its posterior."""
-
-    def __init__(self, network: ProbUNet, posterior: GaussianNet) -> None:
-        super().__init__()
-        self.network = network
-        self.posterior = posterior
-
-    def forward(self, x: Float[Tensor, "b *x"], y: Float[Tensor, "b r *y"]) -> LatentTrace:
-        """Encode, draw, decode."""
-        b, r = y.shape[:2]
-        flat = self.posterior(Posterior.beside(x, y))
-        mean, std = (t.unflatten(0, (b, r)) for t in (flat.loc, flat.scale))
-        posterior = Normal(mean, std, validate_args=False)
-        prior = self.network.prior(x)
-        z = mean + std * torch.randn_like(mean)
-        logits = self.network.decode(self.network.encoder(x), z)
-        each = Normal(prior.loc[:, None], prior.scale[:, None], validate_args=False)
-        return LatentTrace(logits, kl_divergence(posterior, each).sum(dim=-1))
-
-    def settle_(self, trace: Trace) -> None:
-        """Nothing is left to do."""
-
-
-class HeadsLearner(nn.Module):
-    """U-Nets and heads without a latent: every one answers."""
-
-    def __init__(self, network: Heads) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, x: Float[Tensor, "b *x"], y: Float[Tensor, "b r *y"]) -> HeadsTrace:
-        """Answer; the raters' answers are not looked at here."""
-        del y
-        return HeadsTrace(self.network(x))
-
-    def settle_(self, trace: Trace) -> None:
-        """Nothing is left to do."""
-
-
 class VqLearner(nn.Module):
-    """The paper's: each answer is encoded, takes its nearest code and is decoded from it."""
+    """The paper's: each answer is encoded, quantized to its nearest code and decoded from it."""
 
     def __init__(self, network: Modal, posterior: Posterior) -> None:
         super().__init__()
         self.network = network
         self.posterior = posterior
-        self.aside: torch.cuda.Stream | None = None
-        """Where φ looks at the answers while θ looks at the inputs; autograd does it alike."""
+
+    def encode(
+        self, x: Float[Tensor, "b *x"], y: Float[Tensor, "b r *y"]
+    ) -> tuple[View, Float[Tensor, "b r d"]]:
+        """θ of the inputs and φ of the answers, neither of which needs the other."""
+        return self.network(x), self.posterior(x, y)
 
     def forward(self, x: Float[Tensor, "b *x"], y: Float[Tensor, "b r *y"]) -> VqTrace:
         """Encode, quantize, decode."""
-        if self.aside is None:
-            view, encoding = self.network(x), self.posterior(x, y)
-        else:
-            with beside(self.aside):
-                encoding = self.posterior(x, y)
-            view = self.network(x)
-            main = torch.cuda.current_stream(x.device)
-            main.wait_stream(self.aside)
-            encoding.record_stream(main)
+        view, encoding = self.encode(x, y)
         encoding = encoding.float()
         quantized = self.network.codebook(encoding.flatten(0, 1))
         logits = self.network.decode(view, quantized.code.view_as(encoding))
@@ -120,7 +75,7 @@ class VqLearner(nn.Module):
         )
 
     def revive_(self, trace: VqTrace) -> None:
-        """Give the idlest code a new start on the encoding that fits its code the least."""
+        """Move the least used code onto the encoding that is farthest from its own code."""
         self.posterior.usage.revive_(
             self.network.codebook.codes.data,
             trace.encoding.detach().flatten(0, 1),
@@ -148,10 +103,10 @@ class ExactLearner(nn.Module):
         self.network = network
 
     def forward(self, x: Float[Tensor, "b *x"], y: Float[Tensor, "b r *y"]) -> ExactTrace:
-        """Decode every code; the answers are not looked at here."""
+        """Decode every code; the answers enter only in the objective."""
         del y
         view = self.network(x)
         return ExactTrace(view.log_prior, self.network.decode(view, self.network.all_codes(view)))
 
     def settle_(self, trace: Trace) -> None:
-        """Nothing is left to do: the codes learn by gradient."""
+        """Nothing to do: the codes are learned by gradient."""

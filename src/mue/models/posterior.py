@@ -24,11 +24,11 @@ class Posterior(nn.Module):
     def forward(
         self, x: Float[Tensor, "b *x"], y: Float[Tensor, "b r *y"]
     ) -> Float[Tensor, "b r d"]:
-        """The encoding of each answer, seen beside its input."""
-        pooled = self.encoder(self.beside(x, y)).pooled
+        """The encoding of each answer together with its input."""
+        pooled = self.encoder(concatenate(x, y)).pooled
         return self.project(pooled).unflatten(0, y.shape[:2])
 
-    @staticmethod
-    def beside(x: Float[Tensor, "b *x"], y: Float[Tensor, "b r *y"]) -> Float[Tensor, "br *xy"]:
-        """Each answer with its input, one after the other in their channels."""
-        return torch.cat([x.repeat_interleave(y.shape[1], dim=0), y.flatten(0, 1)], dim=1)
+
+def concatenate(x: Float[Tensor, "b *x"], y: Float[Tensor, "b r *y"]) -> Float[Tensor, "br *xy"]:
+    """Each answer with its input, concatenated along the channels."""
+    return torch.cat([x.repeat_interleave(y.shape[1], dim=0), y.flatten(0, 1)], dim=1)

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.distributions import Normal
+from torch.distributions import Normal, kl_divergence
 
 from mue.models.network import Proposal, equally_probable
+from mue.models.posterior import concatenate
 from mue.nn.backbone import Decoder, Encoder, Features
+from mue.types import LatentTrace, Trace
 
 
 class GaussianNet(nn.Module):
@@ -96,3 +98,27 @@ class ProbUNet(nn.Module):
         """Draw k samples, each of probability 1/k."""
         del min_prob
         return equally_probable(self.sample(x, k, generator).logits)
+
+
+class LatentLearner(nn.Module):
+    """Probabilistic U-Net: each answer is decoded from a latent sampled from its posterior."""
+
+    def __init__(self, network: ProbUNet, posterior: GaussianNet) -> None:
+        super().__init__()
+        self.network = network
+        self.posterior = posterior
+
+    def forward(self, x: Float[Tensor, "b *x"], y: Float[Tensor, "b r *y"]) -> LatentTrace:
+        """Encode, sample, decode."""
+        b, r = y.shape[:2]
+        flat = self.posterior(concatenate(x, y))
+        mean, std = (t.unflatten(0, (b, r)) for t in (flat.loc, flat.scale))
+        posterior = Normal(mean, std, validate_args=False)
+        prior = self.network.prior(x)
+        z = mean + std * torch.randn_like(mean)
+        logits = self.network.decode(self.network.encoder(x), z)
+        each = Normal(prior.loc[:, None], prior.scale[:, None], validate_args=False)
+        return LatentTrace(logits, kl_divergence(posterior, each).sum(dim=-1))
+
+    def settle_(self, trace: Trace) -> None:
+        """Nothing to do: there is no code book."""

@@ -17,7 +17,7 @@ import os
 import subprocess
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, cast
 
 import safetensors
 import safetensors.torch
@@ -28,16 +28,11 @@ from mue.atomic import write_atomic
 from mue.config.schema import Config, from_dict
 from mue.errors import MueError
 from mue.models.build import BACKBONES, build_network
-from mue.models.heads import Heads
-from mue.models.modal import Modal
-from mue.models.probunet import ProbUNet
 from mue.training.log import LOG
-from mue.training.loop import Training
+from mue.training.state import Training
 
 CONFIG, WEIGHTS, STATE = "config.json", "weights.safetensors", "state.safetensors"
 _LARGEST_CONFIG = 1 << 20
-
-Own = TypeVar("Own", bound=nn.Module)
 
 
 class RunError(MueError):
@@ -193,21 +188,19 @@ def export(
     write_atomic(out / CONFIG, (json.dumps(content, indent=2) + "\n").encode())
 
 
-@overload
-def load_network(folder: Path, device: torch.device) -> Modal | ProbUNet | Heads: ...
-@overload
-def load_network(folder: Path, device: torch.device, network: Own) -> Own: ...
-def load_network(folder: Path, device: torch.device, network: nn.Module | None = None) -> nn.Module:
+def load_network(
+    folder: Path, device: torch.device, network: Modal | ProbUNet | Heads | None = None
+) -> Modal | ProbUNet | Heads:
     """Read θ as it is evaluated, in float32.
 
     `network` receives the weights of a run that was trained with an encoder, decoder or learner of
     its own; by default the network is built from the configuration of the run.
     """
-    network, tensors = _load_weights(folder, network)
-    network.load_state_dict({k: v.float() for k, v in tensors.items()}, assign=True)
-    network.requires_grad_(False)
-    network.to(device=device, memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
-    return network.eval()
+    found, tensors = _load_weights(folder, network)
+    found.load_state_dict({k: v.float() for k, v in tensors.items()}, assign=True)
+    found.requires_grad_(False)
+    found.to(device=device, memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    return cast("Modal | ProbUNet | Heads", found.eval())
 
 
 def _load_weights(
@@ -249,7 +242,7 @@ def _state(training: Training) -> dict[str, Tensor]:
     """Every tensor that training changes, by name. The tensors are the training's own."""
     state = {f"learner.{k}": v.detach() for k, v in training.learner.state_dict().items()}
     state |= {f"average.{k}": v for k, v in training.export().items()}
-    state |= {f"optimizer.0.{k}": v for k, v in training.update.slots.items()}
+    state |= {f"optimizer.0.{k}": v for k, v in training.optimizer.state.items()}
     state["step"] = torch.tensor(training.step)
     state["random.cpu"] = torch.get_rng_state()
     if training.device.type == "cuda":

@@ -9,6 +9,8 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from mue.collectives import all_max_, rank, world
 from mue.errors import MueError
@@ -94,3 +96,15 @@ def any_process(mine: bool) -> bool:
 def wait() -> None:
     """Wait until every process is here."""
     any_process(False)
+
+
+def replicate(module: nn.Module) -> nn.Module:
+    """A module whose gradients are averaged over all processes; alone, the module itself."""
+    return DistributedDataParallel(module) if world() > 1 else module
+
+
+def no_sync(module: nn.Module) -> contextlib.AbstractContextManager[None]:
+    """Leave gradients unaveraged within the block: more are to be added before it matters."""
+    if isinstance(module, DistributedDataParallel):
+        return module.no_sync()
+    return contextlib.nullcontext()

@@ -1,8 +1,8 @@
-"""How weights follow their gradients: all of them at once, in one piece of memory."""
+"""AdamW with clipping and averaged weights, on all parameters in one flat buffer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from jaxtyping import Float
@@ -10,86 +10,97 @@ from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
 from mue.config.schema import TrainConfig
-from mue.nn.flat import Flat
 
 _BETA_1, _BETA_2, _EPS = 0.9, 0.999, 1e-8  # PyTorch's, and so the paper's
+_ALIGNMENT = 64  # each parameter starts at a multiple of 256 bytes, as the fastest kernels want it
 
 
-class Update:
-    """Clipping, AdamW, averaging and rounding, one pass over everything where a compiler fuses it.
+class FlatParameters:
+    """Parameters one after the other in one buffer; the gaps between them hold zeros.
 
-    Gradients are collected from autograd before an update, or, where `gathers` says so, they have
-    been added to their places, which are zero after each update.
+    A parameter stays what it was, for modules and for autograd: only its memory has moved.
 
     Attributes:
-        lr: The learning rate, a tensor: a recorded step reads it in its replay.
-        slots: What AdamW keeps, by the names that PyTorch gives it.
-        places: Where the gradient of each weight goes.
-        means: The average of each.
-        rounded: All weights in bfloat16, where they are kept so.
-        sweep: The update itself; somebody may put a compiled one in its place.
+        buffer: All of them.
+        parameters: Each of them, a view of the buffer.
+    """
+
+    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
+        self.parameters = list(parameters)
+        self._offsets: list[int] = []
+        end = 0
+        for p in self.parameters:
+            self._offsets.append(end)
+            end += -(-p.numel() // _ALIGNMENT) * _ALIGNMENT
+        first = self.parameters[0] if self.parameters else torch.empty(0)
+        self.buffer = torch.zeros(end, dtype=first.dtype, device=first.device)
+        for p, view in zip(self.parameters, self.views(self.buffer), strict=True):
+            p.data = view.copy_(p.data)
+
+    def views(self, buffer: Float[Tensor, " n"]) -> list[Tensor]:
+        """What belongs to each parameter in a buffer of the same layout."""
+        return [
+            buffer.as_strided(p.shape, p.stride(), buffer.storage_offset() + offset)
+            for p, offset in zip(self.parameters, self._offsets, strict=True)
+        ]
+
+
+class FlatAdamW:
+    """One optimizer step for all parameters: clip the gradient, AdamW, moving average.
+
+    Attributes:
+        lr: The learning rate, a tensor on the device.
+        state: AdamW's own, by the names that PyTorch gives it.
+        grads: The gradient of each parameter, a view of one buffer.
+        ema: The exponential moving average of each parameter, a view of one buffer.
     """
 
     def __init__(
-        self,
-        weights: Sequence[nn.Parameter],
-        config: TrainConfig,
-        *,
-        fused: bool,
-        rounds: bool = False,
-        gathers: bool = False,
+        self, parameters: Sequence[nn.Parameter], config: TrainConfig, *, fused: bool = True
     ) -> None:
-        self._config, self._fused, self._gathers = config, fused, gathers
-        self._flat = Flat(weights)
-        self._whole = self._flat.whole
-        self._gradient = torch.zeros_like(self._whole)
-        self.lr = torch.tensor(config.lr, device=self._whole.device)
-        self.slots = {
-            "step": torch.zeros((), device=self._whole.device),
-            "exp_avg": torch.zeros_like(self._whole),
-            "exp_avg_sq": torch.zeros_like(self._whole),
+        self._config, self._fused = config, fused
+        self.flat = FlatParameters(parameters)
+        self.gradient = torch.zeros_like(self.flat.buffer)
+        self.lr = torch.tensor(config.lr, device=self.flat.buffer.device)
+        self.state = {
+            "step": torch.zeros((), device=self.flat.buffer.device),
+            "exp_avg": torch.zeros_like(self.flat.buffer),
+            "exp_avg_sq": torch.zeros_like(self.flat.buffer),
         }
-        self.places = self._flat.views(self._gradient)
-        self._mean = self._whole.clone()
-        self.means = self._flat.views(self._mean)
-        self._narrow = self._whole.bfloat16() if rounds else None
-        self.rounded = [] if self._narrow is None else self._flat.views(self._narrow)
-        self.sweep: Callable[[Float[Tensor, ""]], None] = self.sweep_
+        self.grads = self.flat.views(self.gradient)
+        self._ema = self.flat.buffer.clone()
+        self.ema = self.flat.views(self._ema)
+
+    def step_(self, ema_decay: Float[Tensor, ""]) -> None:
+        """Update the parameters by their gradients, which are used up, and then the average."""
+        self.collect_()
+        self.update_(ema_decay)
 
     def collect_(self) -> None:
         """Take the gradients from where autograd has put them."""
-        places: list[Tensor] = []
-        found: list[Tensor] = []
-        for place, p in zip(self.places, self._flat.weights, strict=True):
+        for grad, p in zip(self.grads, self.flat.parameters, strict=True):
             if p.grad is None:  # what the loss does not depend on
-                place.zero_()
+                grad.zero_()
             else:
-                places.append(place)
-                found.append(p.grad)
+                grad.copy_(p.grad)
                 p.grad = None
-        torch._foreach_copy_(places, found)  # pyright: ignore[reportPrivateImportUsage]
 
-    def round_(self) -> None:
-        """Round the weights; an update does it too."""
-        if self._narrow is not None:
-            self._narrow.copy_(self._whole)
-
-    def sweep_(self, decay: Float[Tensor, ""]) -> None:
-        """Let the weights follow their gradients, which are used up, and their averages them."""
-        gradient = self._gradient
-        if most := self._config.clip:
+    def update_(self, ema_decay: Float[Tensor, ""]) -> None:
+        """Clip, AdamW, average."""
+        gradient = self.gradient
+        if max_norm := self._config.clip:
             norm = torch.linalg.vector_norm(gradient)
-            gradient = gradient * (most / (norm + 1e-6)).clamp(max=1.0)
+            gradient = gradient * (max_norm / (norm + 1e-6)).clamp(max=1.0)
         adamw(
-            [self._whole],
+            [self.flat.buffer],
             [gradient],
-            [self.slots["exp_avg"]],
-            [self.slots["exp_avg_sq"]],
+            [self.state["exp_avg"]],
+            [self.state["exp_avg_sq"]],
             [],
-            [self.slots["step"]],
+            [self.state["step"]],
             foreach=False,
             fused=self._fused,
-            capturable=self._whole.is_cuda,
+            capturable=self.flat.buffer.is_cuda,
             amsgrad=False,
             beta1=_BETA_1,
             beta2=_BETA_2,
@@ -98,7 +109,4 @@ class Update:
             eps=_EPS,
             maximize=False,
         )
-        self._mean.lerp_(self._whole, 1 - decay)
-        self.round_()
-        if self._gathers:
-            self._gradient.zero_()
+        self._ema.lerp_(self.flat.buffer, 1 - ema_decay)

@@ -10,7 +10,7 @@ from mue.config.presets import preset
 from mue.data.build import build_source
 from mue.models.build import build_learner
 from mue.objective import objective
-from mue.training.loop import weights_at
+from mue.training.schedule import weights_at
 from timing.floor import (
     Limits,
     Operator,

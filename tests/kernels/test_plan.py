@@ -7,9 +7,10 @@ import torch
 
 from mue.config.presets import preset
 from mue.config.schema import ComputeConfig
-from mue.training import plan as planning
-from mue.training.plan import Plan, plan
+from mue.kernels import plan as planning
+from mue.kernels.plan import Pieces, Plan, plan
 
+NOTHING = Pieces(**dict.fromkeys((f.name for f in dataclasses.fields(Pieces)), False))
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 
@@ -44,26 +45,28 @@ def compiler(monkeypatch):
 @pytest.mark.usefixtures("compiler")
 def test_a_cpu_compiles_what_is_long_and_large():
     found = planned()
-    assert found == Plan(bfloat16=False, kernels=False, compile=True, cuda_graph=False)
+    assert found == Plan(bfloat16=False, pieces=dataclasses.replace(NOTHING, compiled=True))
     assert str(found) == "float32, compiled"
     short = planned(steps=100)
-    assert short == Plan(bfloat16=False, kernels=False, compile=False, cuda_graph=False)
+    assert short == Plan(bfloat16=False, pieces=NOTHING)
     assert str(short) == "float32"
-    assert not planned("vector").compile
+    assert not planned("vector").pieces.compiled
 
 
 @pytest.mark.usefixtures("gpu")
 def test_a_gpu_does_all_that_pays():
     found = planned(device=CUDA)
-    assert found == Plan(bfloat16=True, kernels=True, compile=True, cuda_graph=True)
-    assert str(found) == "bfloat16, Triton kernels, compiled, one graph a step"
+    assert found == Plan(bfloat16=True, pieces=Pieces())
+    assert str(found) == "bfloat16, Triton kernels, compiled, CUDA graph"
 
 
 @pytest.mark.usefixtures("gpu")
 def test_each_switch_switches():
-    for name in ("bfloat16", "kernels", "compile", "cuda_graph"):
+    assert not planned(device=CUDA, bfloat16="off").bfloat16
+    pieces = {"kernels": "blocks", "compile": "compiled", "cuda_graph": "cuda_graph"}
+    for name, piece in pieces.items():
         switch: dict[str, Any] = {name: "off"}
-        assert not getattr(planned(device=CUDA, **switch), name)
+        assert not getattr(planned(device=CUDA, **switch).pieces, piece)
 
 
 @pytest.mark.usefixtures("gpu")
@@ -83,7 +86,7 @@ def test_what_is_not_done_is_said_in_a_line():
 def test_a_smaller_gpu_goes_without_the_kernels(monkeypatch):
     shared_memory(monkeypatch, 99)
     found = planned(device=CUDA)
-    assert not found.kernels
+    assert not found.pieces.blocks
     (note,) = found.notes
     assert note.endswith("need 227 KiB of shared memory a block, and this GPU has 99")
 
@@ -92,8 +95,8 @@ def test_a_smaller_gpu_goes_without_the_kernels(monkeypatch):
 def test_a_missing_triton_is_said_or_refused(monkeypatch):
     monkeypatch.setattr(planning.importlib.util, "find_spec", lambda _: None)
     found = planned(device=CUDA)
-    assert not found.kernels
-    assert not found.compile
+    assert not found.pieces.blocks
+    assert not found.pieces.compiled
     assert len(found.notes) == 2
     with pytest.raises(ValueError, match=r"compute.compile is on, and Triton is not installed"):
         planned(device=CUDA, compile="on")
@@ -116,7 +119,7 @@ def test_a_cpu_without_a_compiler_refuses_to_compile(monkeypatch):
     monkeypatch.setattr(planning.shutil, "which", lambda _: None)
     with pytest.raises(ValueError, match=r"there is no C\+\+ compiler, which torch.compile needs"):
         planned(compile="on")
-    assert not planned().compile
+    assert not planned().pieces.compiled
     assert planned().notes == (
         "compute.compile is off: there is no C++ compiler, which torch.compile needs on a CPU",
     )
@@ -124,13 +127,27 @@ def test_a_cpu_without_a_compiler_refuses_to_compile(monkeypatch):
 
 
 @pytest.mark.usefixtures("gpu")
-def test_several_processes_record_no_graph(monkeypatch):
+def test_several_processes_capture_no_graph(monkeypatch):
     monkeypatch.setattr(planning.collectives, "world", lambda: 2)
     found = planned(device=CUDA)
-    assert not found.cuda_graph
-    assert found.notes == ("compute.cuda_graph is off: several processes meet within a step",)
+    assert not found.pieces.cuda_graph
+    assert found.notes == (
+        "compute.cuda_graph is off: several processes communicate within a step",
+    )
 
 
 @pytest.mark.usefixtures("gpu")
 def test_activations_that_are_computed_again_need_the_plain_blocks():
-    assert not planned(device=CUDA, checkpointing=True).kernels
+    assert not planned(device=CUDA, checkpointing=True).pieces.blocks
+
+
+@pytest.mark.usefixtures("gpu")
+def test_streams_and_prefetching_go_with_what_they_serve():
+    assert not planned(device=CUDA, kernels="off").pieces.weight_gradient_streams
+    assert not planned(device=CUDA, kernels="off").pieces.posterior_stream
+    assert not planned(device=CUDA, cuda_graph="off").pieces.prefetch
+
+
+def test_pieces_of_both_are_left():
+    both = Pieces(blocks=False) & Pieces(compiled=False)
+    assert both == Pieces(blocks=False, compiled=False)

@@ -1,28 +1,31 @@
-"""The kernels against their twin: on a GPU, or without one where Triton can interpret them."""
+"""Kernels against plain PyTorch: on a GPU, or in the interpreter where Triton is installed."""
 
 import os
 from collections.abc import Sequence
 
 import pytest
 import torch
+from torch import nn
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 pytest.importorskip("triton", reason="the kernels need Triton")
 
-from mue.kernels.fused import residual, rise
-from mue.nn.affine import Affine
-from mue.nn.blocks import Also, ResidualBlock, Rise, compute_
-from mue.nn.shared import Shared, share_
-from mue.nn.streams import Errands
+from mue.config.schema import TrainConfig
+from mue.kernels.autograd import Reduced, residual_block, upsample_concat
+from mue.kernels.buffers import Buffers, LayerBuffers
+from mue.kernels.modules import FusedResidualBlock, SideStreamLinear
+from mue.kernels.streams import SideStreams
+from mue.nn.blocks import ResidualBlock, UpsampleConcat, downsample
+from mue.training.optimizer import FlatAdamW
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 DTYPE = torch.bfloat16 if torch.cuda.is_available() else torch.float32
 
 
-def small(*shape: int, most: int = 2) -> torch.Tensor:
+def small(*shape: int, largest: int = 2) -> torch.Tensor:
     """Small whole numbers: sums of their products are exact in every precision here."""
-    return torch.randint(-most, most + 1, shape).float().to(DEVICE)
+    return torch.randint(-largest, largest + 1, shape).float().to(DEVICE)
 
 
 def whole(block: ResidualBlock) -> ResidualBlock:
@@ -35,16 +38,31 @@ def whole(block: ResidualBlock) -> ResidualBlock:
 
 
 def by_kernels(
-    block: ResidualBlock, x: torch.Tensor, *, also: Also | None = None
+    block: ResidualBlock, x: torch.Tensor, *, reduced: Reduced | None = None
 ) -> tuple[torch.Tensor, ...]:
     """What the kernels make of it, with autograd for its gradients."""
-    kept = Shared([(c.weight.detach().to(DTYPE), c.bias) for c in block.layers()])
-    return residual(kept, x.to(DTYPE), *weights(block), linear=block.linear, also=also)
+    buffers = LayerBuffers([(c.weight.detach().to(DTYPE), c.bias) for c in layers(block)])
+    return residual_block(
+        buffers, x.to(DTYPE), *weights(block), linear=block.linear, reduced=reduced
+    )
+
+
+def layers(block: ResidualBlock) -> list[nn.Conv2d]:
+    """Its convolutions in order, that of the shortcut last."""
+    return [m for m in [*block.body, block.shortcut] if isinstance(m, nn.Conv2d)]
 
 
 def weights(block: ResidualBlock) -> list[torch.Tensor]:
     """Each weight and its bias, as the kernels want them."""
-    return [p for conv in block.layers() for p in conv.parameters()]
+    return [p for conv in layers(block) for p in conv.parameters()]
+
+
+def buffers_of(module: nn.Module, streams: SideStreams) -> tuple[Buffers, list[torch.Tensor]]:
+    """Buffers of all parameters in the precision of the test, and the gradients in them."""
+    parameters = list(module.parameters())
+    optimizer = FlatAdamW(parameters, TrainConfig())
+    rounded = [p.detach().to(DTYPE) for p in parameters]
+    return Buffers(optimizer, rounded, streams), optimizer.grads
 
 
 def close(found: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> None:
@@ -117,15 +135,15 @@ def test_at_the_sizes_of_a_training_too(c_in, c_out, inner, size):
 
 
 @pytest.mark.parametrize(("c", "c2", "size"), [(16, 16, (3, 4)), (5, 3, (1, 1)), (20, 64, (2, 3))])
-def test_rising_is_doubling_and_concatenation_with_their_gradients(c, c2, size):
+def test_upsampling_and_concatenation_with_their_gradients(c, c2, size):
     torch.manual_seed(0)
     h, w = size
     x = (16 * small(2, c, h, w)).requires_grad_()
     skip = small(2, c2, 2 * h, 2 * w).requires_grad_()
-    plain = Rise()(x, skip)
+    plain = UpsampleConcat()(x, skip)
     g = 16 * small(*plain.shape)
     wanted = torch.autograd.grad(plain, [x, skip], g)
-    fused = rise(x.to(DTYPE), skip.to(DTYPE))
+    fused = upsample_concat(x.to(DTYPE), skip.to(DTYPE))
     assert torch.equal(fused.float(), plain)
     found = torch.autograd.grad(fused, [x, skip], g.to(DTYPE))
     assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
@@ -133,22 +151,24 @@ def test_rising_is_doubling_and_concatenation_with_their_gradients(c, c2, size):
 
 @pytest.mark.parametrize("uses", [(True, True), (True, False), (False, True)])
 @pytest.mark.parametrize("size", [(4, 6), (3, 4), (4, 5), (1, 1), (7, 3)])
-def test_a_falling_block_gives_its_output_and_half_of_it_with_all_gradients(size, uses):
+def test_a_block_gives_its_output_and_the_downsampled_one_with_all_gradients(size, uses):
     torch.manual_seed(0)
     block = whole(ResidualBlock(5, 20))
     x = small(2, 5, *size).requires_grad_()
-    plain, fused = block.fall(x), by_kernels(block, x, also="half")
+    out = block(x)
+    plain, fused = (out, downsample(out)), by_kernels(block, x, reduced="downsampled")
     assert torch.equal(fused[1].float(), plain[1])
     compare_both(block, x, plain, fused, uses, 4)
 
 
 @pytest.mark.parametrize("uses", [(True, True), (True, False), (False, True)])
 @pytest.mark.parametrize("size", [(4, 2), (1, 4), (1, 1), (8, 8)])
-def test_a_block_at_the_end_gives_its_output_and_the_mean_of_it_with_all_gradients(size, uses):
+def test_a_block_gives_its_output_and_its_mean_with_all_gradients(size, uses):
     torch.manual_seed(0)
     block = whole(ResidualBlock(5, 20))
     x = small(3, 5, *size).requires_grad_()
-    plain, fused = block.end(x), by_kernels(block, x, also="mean")
+    out = block(x)
+    plain, fused = (out, out.mean(dim=(2, 3))), by_kernels(block, x, reduced="mean")
     assert torch.equal(fused[1], plain[1].to(DTYPE))  # all else is small enough to be exact
     compare_both(block, x, plain, fused, uses, size[0] * size[1])
 
@@ -192,51 +212,47 @@ def test_the_gradient_of_an_input_is_left_out_where_nobody_asks_for_it():
 
 
 @pytest.mark.parametrize("c_in", [1, 16, 40])
-def test_gradients_are_added_in_their_places_by_errands(c_in):
+def test_weight_gradients_are_added_to_their_buffers_on_side_streams(c_in):
     torch.manual_seed(0)
     block = whole(ResidualBlock(c_in, 16))
-    x = small(2, c_in, 8, 8)
+    x, streams = small(2, c_in, 8, 8), SideStreams()
     wanted = torch.autograd.grad(2 * block(x).sum(), list(block.parameters()))
-    kept = {id(p): torch.zeros_like(p) for p in block.parameters()}
-    rounded = {id(p): p.detach().to(DTYPE) for p in block.parameters()}
-    errands = Errands()
-    share_(block, rounded, kept, errands)
+    buffers, grads = buffers_of(block, streams)
     for _ in range(2):
-        assert block.shared is not None
-        (fused,) = residual(block.shared, x.to(DTYPE), *weights(block))
-        fused.sum().backward()
-    errands.wait()
+        (out,) = residual_block(buffers.of(layers(block)), x.to(DTYPE), *weights(block))
+        out.sum().backward()
+    streams.join()
     assert all(p.grad is None for p in block.parameters())
-    close([kept[id(p)] for p in block.parameters()], wanted)
+    close(grads, wanted)
 
 
-def test_a_linear_layer_sends_its_gradients_on_errands_too():
+def test_those_of_a_linear_layer_too():
     torch.manual_seed(0)
-    layer = Affine(6, 4).to(DEVICE)
+    layer, streams = nn.Linear(6, 4).to(DEVICE), SideStreams()
     with torch.no_grad():
         layer.weight.copy_(small(4, 6))
         layer.bias.copy_(small(4))
-    x = small(3, 6).requires_grad_()
-    g = small(3, 4)
+    x, g = small(3, 6).requires_grad_(), small(3, 4)
     plain = layer(x)
     wanted = torch.autograd.grad(plain, [x, *layer.parameters()], g)
-    kept = {id(p): torch.zeros_like(p) for p in layer.parameters()}
-    errands = Errands()
-    share_(layer, {id(p): p.detach().to(DTYPE) for p in layer.parameters()}, kept, errands)
-    found = layer(x)
+    buffers, grads = buffers_of(layer, streams)
+    fast = SideStreamLinear(layer, buffers.of([layer]))
+    assert fast.weight is layer.weight
+    found = fast(x)
     assert torch.equal(found.float(), plain)
     found.backward(g.to(DTYPE))
-    errands.wait()
+    streams.join()
     assert all(p.grad is None for p in layer.parameters())
     assert x.grad is not None
-    for a, b in zip([x.grad, *kept.values()], wanted, strict=True):
+    for a, b in zip([x.grad, *grads], wanted, strict=True):
         assert torch.equal(a, b)
 
 
 @pytest.mark.skipif(DEVICE.type == "cpu", reason="bfloat16 needs a GPU")
-def test_blocks_that_are_told_to_use_them():
+def test_a_fused_module_is_the_plain_one():
     block = whole(ResidualBlock(16, 32))
-    x = small(2, 16, 8, 8)
-    plain = block.fall(x)
-    compute_(block, kernels=True, recompute=False)
-    assert all(torch.equal(a.float(), b) for a, b in zip(block.fall(x), plain, strict=True))
+    x, fused = small(2, 16, 8, 8), FusedResidualBlock(block)
+    out, half = fused.reduced(x, "downsampled")
+    assert torch.equal(out.float(), block(x))
+    assert torch.equal(half.float(), downsample(block(x)))
+    assert torch.equal(fused(x).float(), block(x))

@@ -1,0 +1,101 @@
+"""The batch of each step, and this process's share of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from mue import collectives
+from mue.config.schema import Config
+from mue.data.prefetch import Prefetcher
+from mue.data.source import Source
+from mue.errors import MueError
+from mue.types import Pair
+
+
+def batch_share(config: Config) -> int:
+    """How many inputs of a step each process sees, or why there is no such number."""
+    size, world, parts = config.train.batch, collectives.world(), config.compute.accumulate
+    if size % world:
+        raise MueError(f"train.batch must be a multiple of the {world} processes, got {size}")
+    if size % (world * parts):
+        raise MueError(
+            f"train.batch must be a multiple of the {world} processes and {parts} parts of "
+            f"compute.accumulate together, got {size}"
+        )
+    return size // world
+
+
+def first_item(config: Config, step: int) -> int:
+    """Index of the first item that this process sees in a step."""
+    return step * config.train.batch + collectives.rank() * batch_share(config)
+
+
+def batch_index(config: Config, step: int, device: torch.device) -> Int[Tensor, " b"]:
+    """The items that this process sees in a step: its share of the batch."""
+    first = first_item(config, step)
+    return torch.arange(first, first + batch_share(config), device=device)
+
+
+@runtime_checkable
+class Batches(Protocol):
+    """Gives the parts of the batch of a step, as many as gradients are accumulated over."""
+
+    def load_(self, step: int) -> None:
+        """On the host, before the step after `step` steps."""
+        ...
+
+    def __call__(self, part: int, /) -> Pair:
+        """One part of the batch of this step, on the device."""
+        ...
+
+
+class GeneratedBatches:
+    """Batches generated or gathered on the device, from the index of their first item."""
+
+    def __init__(self, config: Config, device: torch.device, source: Source, first: Tensor) -> None:
+        self._source, self._first = source, first
+        self._size = batch_share(config) // config.compute.accumulate
+        self._items = torch.arange(self._size, device=device)
+
+    def load_(self, step: int) -> None:
+        """Nothing: the index of the first item is on the device already."""
+
+    def __call__(self, part: int, offset: int = 0) -> Pair:
+        """One part of the batch of this step, or of the items `offset` after it."""
+        return self._source.pair(self._first + (offset + part * self._size) + self._items)
+
+
+class PrefetchedBatches:
+    """Batches copied from the host, one step ahead, into the same memory each time."""
+
+    def __init__(self, config: Config, device: torch.device, source: Source) -> None:
+        parts = config.compute.accumulate
+        self._prefetch = Prefetcher(
+            source, lambda step: batch_index(config, step, torch.device("cpu")).chunk(parts), device
+        )
+        self._last = config.train.steps - 1
+        self._pairs: list[Pair] = []
+
+    def load_(self, step: int) -> None:
+        """Fetch the batch; a thread goes on with the next."""
+        pairs = self._prefetch(step, prefetch_next=step < self._last)
+        if self._pairs:
+            copy_pairs_(self._pairs, pairs)
+        else:
+            self._pairs = pairs
+
+    def __call__(self, part: int) -> Pair:
+        """One part of it."""
+        return self._pairs[part]
+
+
+def copy_pairs_(targets: Sequence[Pair], sources: Sequence[Pair]) -> None:
+    """Copy pairs into the memory of others."""
+    for target, source in zip(targets, sources, strict=True):
+        target.x.copy_(source.x)
+        target.y.copy_(source.y)

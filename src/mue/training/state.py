@@ -1,0 +1,120 @@
+"""All that changes while training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from mue.config.schema import Config
+from mue.data.source import Source
+from mue.models.build import build_learner
+from mue.models.learner import Learner
+from mue.nn.blocks import ResidualBlock
+from mue.nn.replace import replace_modules
+from mue.objective import Likelihood, Weights, objective
+from mue.training.optimizer import FlatAdamW
+from mue.training.plan import use_bfloat16
+from mue.types import Terms, Trace
+
+if TYPE_CHECKING:
+    from mue.training.loop import TrainStep
+
+Objective = Callable[[Trace, Tensor, Weights, Likelihood, float], Terms]
+
+
+class Training:
+    """Networks, optimizer, averaged weights and the number of steps taken.
+
+    Attributes:
+        learner: θ and φ, as checkpoints name them; built from the configuration unless given.
+        module: What a step calls: the learner, or a copy of it that shares its parameters.
+        optimizer: Of all parameters that have a gradient.
+        step: How many steps have been taken.
+        ema: The averaged parameters of θ.
+        bfloat16: Whether convolutions and matrix products are computed in bfloat16.
+        make_step: Another implementation of a step than `TrainStep`.
+        notes: How it is computed, a line for each thing worth knowing.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        device: torch.device,
+        *,
+        learner: Learner | None = None,
+        objective: Objective = objective,
+    ) -> None:
+        self.config = config
+        self.device = device
+        self.objective = objective
+        self.bfloat16 = use_bfloat16(config, device)
+        if learner is None:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(config.train.seed)
+                learner = build_learner(config)
+        self.learner = cast("Any", learner)
+        layout = torch.channels_last if config.compute.channels_last else torch.preserve_format
+        self.learner.to(device=device, memory_format=layout)
+        self.module: nn.Module = self.learner
+        if config.compute.checkpointing:
+            self.module = replace_modules(self.learner, _with_checkpointing)
+        self.step = 0
+        self.use_optimizer_(FlatAdamW(self.parameters(), config.train))
+        self.make_step: Callable[[Training, Source], TrainStep] | None = None
+        self.notes: tuple[str, ...] = ("bfloat16" if self.bfloat16 else "float32",)
+
+    @property
+    def network(self) -> nn.Module:
+        """θ as it is being trained."""
+        return self.learner.network
+
+    def parameters(self) -> list[nn.Parameter]:
+        """What the optimizer updates."""
+        return [p for p in self.learner.parameters() if p.requires_grad]
+
+    def use_optimizer_(self, optimizer: FlatAdamW) -> None:
+        """Take an optimizer of `parameters()`; its moving average is that of θ."""
+        self.optimizer = optimizer
+        ema = dict(zip(map(id, optimizer.flat.parameters), optimizer.ema, strict=True))
+        self.ema = [
+            ema[id(p)] if p.requires_grad else p.detach().clone() for p in self.network.parameters()
+        ]
+
+    @torch.no_grad()
+    def update_(self, ema_decay: Float[Tensor, ""]) -> None:
+        """An optimizer step; the average of what has no gradient, the codes of `vq`, follows."""
+        self.optimizer.step_(ema_decay)
+        for mean, p in zip(self.ema, self.network.parameters(), strict=True):
+            if not p.requires_grad:
+                mean.lerp_(p, 1 - ema_decay)
+
+    @torch.no_grad()
+    def reset_ema_(self) -> None:
+        """Let the averages start from the current weights."""
+        for mean, p in zip(self.ema, self.network.parameters(), strict=True):
+            mean.copy_(p)
+
+    def export(self) -> dict[str, Tensor]:
+        """θ as it is evaluated and saved: averaged, where the configuration asks for it."""
+        names = [name for name, _ in self.network.named_parameters()]
+        return dict(zip(names, self.ema, strict=True))
+
+
+class _Checkpointed(nn.Module):
+    """A block whose activations are computed again in the backward pass, to save memory."""
+
+    def __init__(self, block: ResidualBlock) -> None:
+        super().__init__()
+        self.block = block
+
+    def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c2 h w"]:
+        return cast("Tensor", checkpoint(self.block, x, use_reentrant=False))
+
+
+def _with_checkpointing(module: nn.Module) -> nn.Module | None:
+    return _Checkpointed(module) if isinstance(module, ResidualBlock) else None
