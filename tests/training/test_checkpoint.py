@@ -347,7 +347,7 @@ def test_a_model_of_each_method_comes_back_from_its_folder(tiny, tmp_path, name)
         p.data.copy_(value)
     found, expected = (
         network.propose(x, k, generator=torch.Generator().manual_seed(0))
-        for network in (loaded, training.learner.network.requires_grad_(False).eval())
+        for network in (loaded, training.learner.network.eval().requires_grad_(False))
     )
     torch.testing.assert_close(found.logits, expected.logits)
     assert torch.equal(found.code, expected.code)

@@ -28,6 +28,9 @@ from mue.atomic import write_atomic
 from mue.config.schema import Config, from_dict
 from mue.errors import MueError
 from mue.models.build import BACKBONES, build_network
+from mue.models.heads import Heads
+from mue.models.modal import Modal
+from mue.models.probunet import ProbUNet
 from mue.training.log import LOG
 from mue.training.state import Training
 
