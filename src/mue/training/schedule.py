@@ -80,7 +80,7 @@ def seeded(config: Config, step: int, device: torch.device) -> Generator[None]:
     The caller's random state is left as it was; a step that needs no random numbers leaves it
     alone.
     """
-    if not config.draws:
+    if not config.stochastic:
         yield
         return
     seed = config.train.seed * 1_000_003 + step * 4099 + collectives.rank()
