@@ -14,6 +14,7 @@ from mue.config.presets import preset
 from mue.config.schema import Config
 from mue.inference.load import halves
 from mue.inference.predictor import Predictor
+from mue.kernels import accelerate
 from mue.models.build import build_modal, build_network
 from mue.models.modal import Modal
 from timing.floor import Limits, Work, count_answers
@@ -93,9 +94,8 @@ class AnswerJobs:
         last, first = torch.channels_last, torch.contiguous_format
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.predictor = Predictor(
-                _frozen(build_modal(config), device, last), config, half=halves(device)
-            )
+            network = _frozen(build_modal(config), device, last)
+            self.predictor = accelerate(Predictor(network, config, half=halves(device)))
             self.channels_last = _frozen(build_modal(config), device, last)
             self.contiguous = _frozen(build_modal(config), device, first)
             self.plain_unet = _frozen(build_network(plain_unet(config)), device, last)

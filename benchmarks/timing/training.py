@@ -13,7 +13,7 @@ from mue.config.presets import preset
 from mue.config.schema import Config
 from mue.data.build import build_source
 from mue.data.source import Source
-from mue.kernels import accelerate
+from mue.kernels import Pieces, accelerate
 from mue.training.loop import fit
 from mue.training.state import Training
 from timing.floor import Limits, Work, count_step
@@ -69,23 +69,32 @@ def workload_source(workload: Workload, config: Config, device: torch.device) ->
     return build_source(config.data, "train", seed=config.train.seed, device=device)
 
 
+def naive_job(config: Config, source: Source, device: torch.device) -> Job:
+    """A function that takes one more step of plain training each time it is called."""
+    training = Training(naive(config), device)
+    write_out_(training)
+    return _steps(training, source)
+
+
 def training_job(
-    config: Config, source: Source, device: torch.device, *, written_out: bool = False
+    config: Config, source: Source, device: torch.device, *, pieces: Pieces | None = None
 ) -> Job:
-    """A function that takes one more step of training each time it is called."""
-    training = accelerate(Training(config, device))
-    if written_out:
-        write_out_(training)
+    """A function that takes one more step of accelerated training each time it is called."""
+    return _steps(accelerate(Training(config, device), pieces=pieces), source)
+
+
+def _steps(training: Training, source: Source) -> Job:
     training.step = 1  # skips the initialization of the codes: it does not change the time
     steps = fit(training, source)
     return lambda: next(steps)
 
 
-def preset_job(name: str, device: torch.device) -> Job:
-    """A training of ours, as `compare_checkouts.py` times it."""
+def preset_job(name: str, device: torch.device, *, pieces: Pieces | None = None) -> Job:
+    """A training of ours, as `compare_checkouts.py` and `ablation.py` time it."""
     workload = next(w for w in workloads(device) if w.preset == name)
     config = workload_config(workload, device)
-    return training_job(ours(config), workload_source(workload, config, device), device)
+    source = workload_source(workload, config, device)
+    return training_job(ours(config), source, device, pieces=pieces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +148,7 @@ def measure_training(
         source = workload_source(workload, config, device)
         height, width = source.pair(torch.arange(1, device=device)).x.shape[-2:]
         jobs = {
-            "naive": training_job(naive(config), source, device, written_out=True),
+            "naive": naive_job(config, source, device),
             "ours": training_job(ours(config), source, device),
         }
         tell = partial(progress, f"{workload.preset}, batch {workload.batch}") if progress else None
