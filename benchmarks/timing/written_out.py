@@ -1,4 +1,4 @@
-"""`exact` as one would write it down first: features copied for each code, every pair a sum."""
+"""A direct implementation of `exact`: features copied for each code, a sum for every pair."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mue.types import ExactTrace, Terms, Trace
 
 
 def write_out_(training: Training) -> None:
-    """Let a training of `exact` compute so; others have nothing that would be written out."""
+    """Let a training of `exact` compute so; other methods have no such pairs."""
     network = training.learner.network
     if training.config.method != "exact" or not isinstance(network, Modal):
         return
@@ -52,7 +52,9 @@ def objective(
 ) -> Terms:
     """The terms of `mue.objective.objective`, with b n r *y and b n n *y numbers on the way."""
     if not isinstance(trace, ExactTrace) or kind != "bernoulli":
-        raise TypeError(f"`trace` must be of coins and of the method exact, got {type(trace)}")
+        raise TypeError(
+            f"`trace` must be of the method exact with a Bernoulli likelihood, got {type(trace)}"
+        )
     return together(
         trace, y, weights, kind, deviation, likelihood=log_likelihood, distance=soft_iou_distance
     )
@@ -65,7 +67,7 @@ def log_likelihood(
     deviation: float,
 ) -> Float[Tensor, "b n r"]:
     """Every answer under every decoding, pixel by pixel."""
-    del kind, deviation  # of coins
+    del kind, deviation  # Bernoulli
     a, b = torch.broadcast_tensors(logits[:, :, None], y[:, None])
     return -F.binary_cross_entropy_with_logits(a, b, reduction="none").flatten(3).sum(dim=3)
 
