@@ -33,10 +33,10 @@ from mue.nn.codebook import Usage
 from mue.training import distributed
 from mue.training.batches import batch_index
 from mue.training.checkpoint import load_config, load_state_
-from mue.training.distributed import ElsewhereError, LostError
+from mue.training.distributed import RemoteError, WorkerLostError
 from mue.training.log import LogRecord, measure, read_log
 from mue.training.loop import fit
-from mue.training.rendezvous import Meeting, agree, meet
+from mue.training.rendezvous import Rendezvous, agree_on_prefix, rendezvous
 from mue.training.state import Training
 
 CPU = torch.device("cpu")
@@ -101,7 +101,7 @@ def compute(rank: int, folder: Path) -> dict[str, Any]:
         "vq": trained("vq"),
         "exact": trained("exact"),
     }
-    distributed.stop_()
+    distributed.shutdown_()
     return found
 
 
@@ -266,15 +266,15 @@ def test_a_signal_to_one_process_stops_all_at_the_same_step_and_one_goes_on(two,
 @pytest.mark.parametrize(
     ("job", "kind", "words"),
     [
-        ("lr", "ElsewhereError", "process 1 has train.lr = 0.002, and process 0 has 0.001: start"),
-        ("resume", "ElsewhereError", "process 1 has --resume = True, and process 0 has False: "),
+        ("lr", "RemoteError", "process 1 has train.lr = 0.002, and process 0 has 0.001: start"),
+        ("resume", "RemoteError", "process 1 has --resume = True, and process 0 has False: "),
         ("batch", "MueError", "train.batch must be a multiple of the 2 processes, got 15"),
         pytest.param(
-            *("device", "ElsewhereError", "process 1: `device` is cuda, and torch finds no CUDA"),
+            *("device", "RemoteError", "process 1: `device` is cuda, and torch finds no CUDA"),
             marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is one here"),
         ),
         ("folder", "RunError", "two must be empty or not exist yet, and it holds files"),
-        ("share", "ElsewhereError", "process 1 has step = 4, and process 0 has 0: "),
+        ("share", "RemoteError", "process 1 has step = 4, and process 0 has 0: "),
     ],
 )
 def test_what_is_wrong_in_one_process_ends_all_with_the_same_words(two, place, job, kind, words):
@@ -282,12 +282,12 @@ def test_what_is_wrong_in_one_process_ends_all_with_the_same_words(two, place, j
     first, second = (one[job] for one in two)
     assert words in first[1].replace(place.name, "two")
     assert first[0] == kind
-    assert second[0] == "ElsewhereError"
+    assert second[0] == "RemoteError"
     assert words in second[1].replace(place.name, "two")
     assert not (place / "no").exists()
 
 
-# --- meeting --------------------------------------------------------------------------------------
+# --- rendezvous -----------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -305,8 +305,8 @@ def told(monkeypatch):
 @pytest.mark.parametrize(
     ("rank", "words"),
     [
-        (0, "mue: process 1 of 2 has not come within 1 s: start as many as WORLD_SIZE says, at"),
-        (1, "mue: nobody has answered at 127.0.0.1:{port} within 1 s: see that process 0 runs"),
+        (0, "mue: process 1 of 2 has not joined within 1 s: start as many as WORLD_SIZE says, at"),
+        (1, "mue: no process has answered at 127.0.0.1:{port} within 1 s: check that process 0"),
     ],
 )
 def test_who_waits_in_vain_says_so_in_a_sentence(told, capsys, tmp_path, rank, words):
@@ -320,13 +320,13 @@ def test_who_waits_in_vain_says_so_in_a_sentence(told, capsys, tmp_path, rank, w
     assert not (tmp_path / "run").exists()
 
 
-def meeting_threads(*numbers: tuple[int, int], store: HashStore) -> list[str]:
+def prefixes_of_threads(*numbers: tuple[int, int], store: HashStore) -> list[str]:
     """What becomes of processes, each with its rank and the number it was told of."""
 
     def name(rank: int, world: int) -> str:
         try:
-            return agree(store, rank, world)
-        except (ElsewhereError, LostError) as error:
+            return agree_on_prefix(store, rank, world)
+        except (RemoteError, WorkerLostError) as error:
             return str(error)
 
     with ThreadPoolExecutor(len(numbers)) as pool:
@@ -338,7 +338,7 @@ def test_each_start_has_a_name_of_its_own_that_all_know(told):
     told()
     store, seen = HashStore(), set[str]()
     for world in (2, 2, 3, 2):
-        (name,) = set(meeting_threads(*((r, world) for r in range(world)), store=store))
+        (name,) = set(prefixes_of_threads(*((r, world) for r in range(world)), store=store))
         assert name not in seen
         seen.add(name)
 
@@ -346,10 +346,10 @@ def test_each_start_has_a_name_of_its_own_that_all_know(told):
 def test_processes_told_of_different_numbers_do_not_wait_for_more(told):
     told(MUE_START_SECONDS=60)
     for first, second in ((2, 3), (3, 2)):
-        said = meeting_threads((0, first), (1, second), store=HashStore())
+        said = prefixes_of_threads((0, first), (1, second), store=HashStore())
         assert said == [
-            f"process {r} was told of {ours} processes, and process {1 - r} of {theirs}: "
-            "WORLD_SIZE must be the same for all"
+            f"process {r} has WORLD_SIZE = {ours}, and process {1 - r} has {theirs}: "
+            "it must be the same for all"
             for r, ours, theirs in ((0, first, second), (1, second, first))
         ]
 
@@ -358,31 +358,31 @@ def test_a_failure_that_nobody_expected_keeps_its_kind_and_the_others_hear_of_it
     told()
     store = HashStore()
     store.set("mue/0/0", "")
-    with pytest.raises(ZeroDivisionError), Meeting(store, rank=1, world=2).together():
+    with pytest.raises(ZeroDivisionError), Rendezvous(store, rank=1, world=2).all_or_none():
         _ = 1 / 0
-    store.set("mue/left/1", "")
+    store.set("mue/closed/1", "")
     words = "process 1: ZeroDivisionError: division by zero"
-    with pytest.raises(ElsewhereError, match=words), Meeting(store, rank=0, world=2).together():
+    with pytest.raises(RemoteError, match=words), Rendezvous(store, rank=0, world=2).all_or_none():
         pass
 
 
 def test_one_process_that_torchrun_started_is_alone(told):
     told(RANK=0, WORLD_SIZE=1)
-    assert meet().store is None
+    assert rendezvous().store is None
 
 
 @pytest.mark.parametrize("value", ["", "two"])
 def test_an_environment_that_tells_no_number_is_named(told, value):
     told(RANK=0, WORLD_SIZE=value)
     with pytest.raises(ValueError, match=f"WORLD_SIZE must be a whole number .*, got '{value}'"):
-        meet()
+        rendezvous()
 
 
 def test_an_error_of_our_own_is_not_taken_for_the_loss_of_a_process():
     words = "gloo is a word like any other"
-    with pytest.raises(RuntimeError, match=words) as error, distributed.company():
+    with pytest.raises(RuntimeError, match=words) as error, distributed.explain_lost_worker():
         raise RuntimeError(words)
-    assert not isinstance(error.value, LostError)
+    assert not isinstance(error.value, WorkerLostError)
 
 
 # --- who speaks -----------------------------------------------------------------------------------

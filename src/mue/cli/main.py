@@ -477,9 +477,9 @@ def main(arguments: list[str] | None = None) -> None:
         _fail("interrupted", 130)
     except NonFiniteError as error:
         _fail(str(error), 1, once=True, debug=debug)
-    except distributed.LostError as error:
+    except distributed.WorkerLostError as error:
         _fail(str(error), 1, debug=debug)
-    except distributed.ElsewhereError as error:
+    except distributed.RemoteError as error:
         _fail(str(error), 2, once=True, debug=debug)
     except BrokenPipeError:  # the reader of our output has closed it
         sys.stderr.close()

@@ -38,7 +38,7 @@ from mue.training.checkpoint import (
 )
 from mue.training.log import LogRecord, NonFiniteError, log_writer, measure, read_log, trim_log
 from mue.training.loop import fit
-from mue.training.rendezvous import meet
+from mue.training.rendezvous import rendezvous
 from mue.training.state import Training
 from mue.version import __version__
 
@@ -85,8 +85,8 @@ def train(
         RunError: The folder is not empty, or holds a run of another configuration.
         NonFiniteError: The loss is not finite any more; it names the last good checkpoint.
         Interrupted: SIGINT or SIGTERM came, to any process; the state has been saved.
-        ElsewhereError: Something is wrong in another process, or not the same in all.
-        LostError: Another process is gone.
+        RemoteError: Another process failed, or has another configuration.
+        WorkerLostError: Another process is gone.
     """
     folder = Path(out)
     if source is not None:
@@ -94,23 +94,23 @@ def train(
     if backbone is not None or learner is not None:
         model = dataclasses.replace(config.model, backbone=_OWN)
         config = dataclasses.replace(config, model=model)
-    meeting = meet()
+    group = rendezvous()
     try:
-        with meeting.together():
+        with group.all_or_none():
             device, source = _source(config, data, source)
             digest = None if data is None else open_prepared(data).digest
             learner = _learner(config, backbone) if learner is None else _complete(learner)
             check_shapes(config, source, learner.network.axes)
         facts = {"mue": __version__, "torch": torch.__version__, "device": device.type}
         facts |= {"--data": digest, "--resume": resume, **_flat(dataclasses.asdict(config))}
-        meeting.require_alike(facts, "start all with the same command, data and versions")
-        meeting.start_(device)
-        with meeting.together():
+        group.require_equal(facts, "start all with the same command, data and versions")
+        group.init_process_group_(device)
+        with group.all_or_none():
             batch_share(config)  # refuses a batch that the processes cannot share
             occupied = _check(folder, config, digest, resume=resume)
             training = accelerated(Training(config, device, learner=learner))
-        with meeting.together():
-            if meeting.rank == 0:
+        with group.all_or_none():
+            if group.rank == 0:
                 _enter(folder, config, digest, occupied=occupied)
             if resume and (folder / STATE).exists():
                 load_state_(folder, training)
@@ -119,12 +119,12 @@ def train(
             for line in (f"computing on {device.type}: {training.notes[0]}", *training.notes[1:]):
                 on_message(line)
         where = f"{folder} must be on a file system that all processes share"
-        meeting.require_alike({"step": training.step}, where)
-        with distributed.company(), _explain_out_of_memory(config):
+        group.require_equal({"step": training.step}, where)
+        with distributed.explain_lost_worker(), _explain_out_of_memory(config):
             _loop(training, source, folder, past, on_record)
     finally:
-        distributed.stop_()
-    if meeting.rank == 0:
+        distributed.shutdown_()
+    if group.rank == 0:
         from mue.plots.history import plot_history
         from mue.plots.style import save_figure
 
@@ -232,7 +232,7 @@ def _loop(
             last = step.number == t.steps
             stop = distributed.any_process(bool(asked))
             if step.number == first:
-                distributed.hurry_()
+                distributed.shorten_timeout_()
             saving = last or step.number % t.save_every == 0 or stop
             if saving or step.number % t.log_every == 0:
                 try:
@@ -246,7 +246,7 @@ def _loop(
             if saving and writer:
                 save_state(folder, training)
             if stop and not last:
-                distributed.wait()  # for the one that saves: `torchrun` ends all when one has left
+                distributed.barrier()  # until it is saved: `torchrun` ends all when one has ended
                 raise Interrupted(f"stopped at step {step.number}, saved in {folder}")
 
 

@@ -1,4 +1,8 @@
-"""The one place that knows there may be several processes."""
+"""Several processes: their environment, errors and timeouts.
+
+`torchrun`, or whoever sets RANK and WORLD_SIZE, starts the processes; `rendezvous.py` connects
+them; `mue.collectives` reduces over them.
+"""
 
 from __future__ import annotations
 
@@ -16,85 +20,85 @@ from mue.collectives import all_max_, rank, world
 from mue.errors import MueError
 
 START_SECONDS = ("MUE_START_SECONDS", 600)
-"""The variable that says how long processes wait for one another at first, and its default."""
+"""Environment variable and default of the timeout until each process has taken its first step."""
 LOST_SECONDS = ("MUE_LOST_SECONDS", 45)
-"""The same for later, when each has taken a step."""
+"""The same for every later collective."""
 
 
-class ElsewhereError(MueError):
-    """What is wrong in another process, or between two. Every process ends; process 0 says it."""
+class RemoteError(MueError):
+    """Another process failed, or two of them differ. Every process ends; process 0 prints it."""
 
 
-class LostError(RuntimeError):
-    """Another process is gone, or never came: this one cannot go on."""
+class WorkerLostError(RuntimeError):
+    """Another process has died or never started: this one cannot continue."""
 
 
 def global_rank() -> int:
-    """Number of this process before and after it joins the others, as `torchrun` says."""
-    return told("RANK", 0)
+    """RANK of this process; unlike `collectives.rank`, known before the process group exists."""
+    return env_int("RANK", 0)
 
 
 def local_rank() -> int:
-    """Number of this process on its machine: the accelerator it takes."""
-    return told("LOCAL_RANK", 0)
+    """LOCAL_RANK of this process: the index of its GPU on this machine."""
+    return env_int("LOCAL_RANK", 0)
 
 
-def told(name: str, default: int | None = None) -> int:
-    """A whole number that the environment tells."""
+def env_int(name: str, default: int | None = None) -> int:
+    """A whole number from the environment."""
     value = os.environ.get(name, default)
     try:
         return int(value)  # pyright: ignore[reportArgumentType]
     except (TypeError, ValueError):
         raise MueError(
             f"{name} must be a whole number in the environment, got {value!r}; "
-            "`torchrun` sets it, and where RANK is not set, one process works alone"
+            "`torchrun` sets it, and without RANK a single process runs"
         ) from None
 
 
-def hurry_() -> None:
-    """Wait less for one another: the first step, which may compile for minutes, is done."""
-    if world() > 1:
-        dist.distributed_c10d._set_pg_timeout(timedelta(seconds=told(*LOST_SECONDS)))
+def shorten_timeout_() -> None:
+    """Lower the timeout of collectives after the first step, whose compilation may take minutes."""
+    if world() > 1 and dist.group.WORLD is not None:
+        dist.group.WORLD.set_timeout(timedelta(seconds=env_int(*LOST_SECONDS)))
 
 
 @contextlib.contextmanager
-def company() -> Generator[None]:
-    """Say in a sentence that another process is gone, where a collective finds it so."""
+def explain_lost_worker() -> Generator[None]:
+    """Turn a failed collective into one sentence: another process is gone."""
     try:
         yield
     except RuntimeError as error:
         if world() == 1 or not (isinstance(error, dist.DistError) or "gloo" in str(error)):
             raise
         who = f"process {rank()} of {world()}"
-        dist.distributed_c10d._abort_process_group()
-        raise LostError(
+        dist.distributed_c10d._abort_process_group()  # destroying it would wait for the lost one
+        raise WorkerLostError(
             f"{who} stops, because another is gone or does not answer ({reason(error)})"
         ) from None
 
 
 def reason(error: RuntimeError) -> str:
-    """What a collective complains of, without the file and line of its source."""
+    """The message of a failed collective, without the file and line of its source."""
     line = (str(error).strip().splitlines() or [""])[0].rpartition("] ")[2]
     return line.partition(". ")[0]
 
 
-def stop_() -> None:
-    """Leave the other processes."""
+def shutdown_() -> None:
+    """Destroy the process group, if there is one."""
     if dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()
 
 
-def any_process(mine: bool) -> bool:
-    """Whether any process says yes. It goes around between CPUs: no accelerator is waited for."""
+def any_process(flag: bool) -> bool:
+    """Whether the flag is set in any process. Reduced on the CPU: no GPU is synchronized."""
     if world() == 1:
-        return mine
-    said = torch.tensor(int(mine))
-    all_max_(said)
-    return bool(said)
+        return flag
+    flags = torch.tensor(int(flag))
+    all_max_(flags)
+    return bool(flags)
 
 
-def wait() -> None:
-    """Wait until every process is here."""
+def barrier() -> None:
+    """Wait for every process, on the CPU."""
     any_process(False)
 
 

@@ -1,4 +1,9 @@
-"""How processes find one another, and agree that all is well before they compute together."""
+"""The rendezvous of processes, and checks before they form a process group.
+
+Torch's TCPStore and init_process_group do the work. Added here is what they do not do: a missing
+process is named in one sentence, an error in one process ends all of them, and processes with
+another configuration are refused before anything is written.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +27,21 @@ from torch.distributed import (
     TCPStore,  # pyright: ignore[reportPrivateImportUsage]
 )
 
-from mue.training.distributed import START_SECONDS, ElsewhereError, LostError, reason, told
+from mue.training.distributed import (
+    START_SECONDS,
+    RemoteError,
+    WorkerLostError,
+    env_int,
+    reason,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
-    """Processes that have found one another and do not compute together yet.
+class Rendezvous:
+    """Processes that share a store and have no process group yet.
 
-    They talk through the store of their rendezvous, which needs neither a device nor a collective:
-    what is wrong in one process is known to all, and none waits for one that has left. A process
-    alone has no store and nobody to ask.
+    The store needs neither a device nor a collective, so an error in one process is known to all,
+    and none waits for a process that has ended. A single process has no store.
     """
 
     store: Store | None = None
@@ -39,172 +49,175 @@ class Meeting:
     world: int = 1
     _rounds: Iterator[int] = field(default_factory=itertools.count)
 
-    def tell(self, words: str) -> list[str]:
-        """Say something; hear what every process says in this round."""
+    def gather(self, text: str) -> list[str]:
+        """The text of every process, by rank."""
         if self.store is None:
-            return [words]
+            return [text]
         number = next(self._rounds)
-        self.store.set(f"mue/{number}/{self.rank}", words)
-        return [self._hear(f"mue/{number}/{r}", r) for r in range(self.world)]
+        self.store.set(f"mue/{number}/{self.rank}", text)
+        return [self._receive(f"mue/{number}/{r}", r) for r in range(self.world)]
 
     @contextlib.contextmanager
-    def together(self) -> Generator[None]:
-        """Fail in every process where the block fails in one."""
+    def all_or_none(self) -> Generator[None]:
+        """Fail in every process if the block fails in one."""
         mine: Exception | None = None
         try:
             yield
         except Exception as error:
             mine = error
-        said = self.tell("" if mine is None else _words(mine))
-        wrong = [(r, words) for r, words in enumerate(said) if words]
-        if not wrong:
+        messages = self.gather("" if mine is None else _message(mine))
+        failed = [(r, message) for r, message in enumerate(messages) if message]
+        if not failed:
             return
-        self._leave()
+        self._close()
         expected = isinstance(mine, (ValueError, OSError))
         if mine is not None and (self.rank == 0 or not expected):
             raise mine
-        r, words = wrong[0]
-        raise ElsewhereError(words if r == 0 else f"process {r}: {words}") from None
+        r, message = failed[0]
+        raise RemoteError(message if r == 0 else f"process {r}: {message}") from None
 
-    def require_alike(self, facts: Mapping[str, object], way_out: str) -> None:
-        """Refuse to go on where a fact is not the same in every process."""
-        cards = [json.loads(card) for card in self.tell(json.dumps(facts))]
-        for r, card in enumerate(cards):
-            for name, value in cards[0].items():
-                if card.get(name) != value:
-                    self._leave()
-                    raise ElsewhereError(
-                        f"process {r} has {name} = {card.get(name)}, and process 0 has {value}: "
-                        f"{way_out}"
+    def require_equal(self, values: Mapping[str, object], remedy: str) -> None:
+        """Refuse values that are not the same in every process."""
+        found = [json.loads(text) for text in self.gather(json.dumps(values))]
+        for r, theirs in enumerate(found):
+            for name, value in found[0].items():
+                if theirs.get(name) != value:
+                    self._close()
+                    raise RemoteError(
+                        f"process {r} has {name} = {theirs.get(name)}, and process 0 has {value}: "
+                        f"{remedy}"
                     )
 
-    def start_(self, device: torch.device) -> None:
-        """Compute together from here on. Alone, there is nothing to do."""
+    def init_process_group_(self, device: torch.device) -> None:
+        """Form the process group: NCCL for tensors on GPUs, gloo on CPUs. None for one process."""
         if self.store is None:
             return
         if device.type == "cuda":
             torch.cuda.set_device(device)
-        warnings.filterwarnings("ignore", "Grad strides do not match")  # an axis of 1 has no step
+        warnings.filterwarnings("ignore", "Grad strides do not match")  # of axes of length 1
         try:
             dist.init_process_group(
                 "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
                 store=self.store,
                 rank=self.rank,
                 world_size=self.world,
-                timeout=timedelta(seconds=told(*START_SECONDS)),
+                timeout=timedelta(seconds=env_int(*START_SECONDS)),
             )
         except RuntimeError as error:
-            raise LostError(
+            raise WorkerLostError(
                 f"process {self.rank} of {self.world} cannot connect to the others "
-                f"({reason(error)}): GLOO_SOCKET_IFNAME may name the network to take"
+                f"({reason(error)}): GLOO_SOCKET_IFNAME may name the network to use"
             ) from None
 
-    def _hear(self, key: str, who: int) -> str:
-        if self.store is None:
-            raise LostError("a process alone hears nobody")
-        with contextlib.suppress(dist.DistError):  # the store went with the process that kept it
-            for _ in _until(seconds := told(*START_SECONDS)):
+    def _receive(self, key: str, sender: int) -> str:
+        assert self.store is not None
+        with contextlib.suppress(dist.DistError):  # process 0 ended, and its store with it
+            for _ in _poll(seconds := env_int(*START_SECONDS)):
                 if self.store.check([key]):
                     return self.store.get(key).decode()
-            raise LostError(f"process {who} of {self.world} has said nothing for {seconds} s")
-        raise LostError(f"process {who} of {self.world} has left")
+            raise WorkerLostError(
+                f"process {sender} of {self.world} has sent nothing for {seconds} s"
+            )
+        raise WorkerLostError(f"process {sender} of {self.world} has ended")
 
-    def _leave(self) -> None:
-        """Where process 0 keeps the store, let it stay until the others have read it."""
+    def _close(self) -> None:
+        """Keep the store, which process 0 may serve, until the others have read it."""
         if self.store is not None:
-            self.store.set(f"mue/left/{self.rank}", "")
+            self.store.set(f"mue/closed/{self.rank}", "")
             if self.rank == 0:
                 with contextlib.suppress(dist.DistError):
-                    others = [f"mue/left/{r}" for r in range(self.world)]
-                    self.store.wait(others, timedelta(seconds=5))
+                    everyone = [f"mue/closed/{r}" for r in range(self.world)]
+                    self.store.wait(everyone, timedelta(seconds=5))
 
 
-def _words(error: Exception) -> str:
+def _message(error: Exception) -> str:
     if isinstance(error, OSError):
         return f"{error.filename or 'a file'}: {error.strerror or error}"
     return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
 
 
-def meet() -> Meeting:
-    """Find the processes that `torchrun` started, or whoever set RANK, within a bounded time."""
-    if "RANK" not in os.environ or told("WORLD_SIZE") == 1:
-        return Meeting()
-    rank, world, port = told("RANK"), told("WORLD_SIZE"), told("MASTER_PORT")
-    address, limit = os.environ.get("MASTER_ADDR", "localhost"), told(*START_SECONDS)
-    kept = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # by torchrun itself
-    if rank > 0 or kept:
-        _reach(address, port, limit)
+def rendezvous() -> Rendezvous:
+    """Connect to the processes that the environment tells of, as `torchrun` sets it."""
+    if "RANK" not in os.environ or env_int("WORLD_SIZE") == 1:
+        return Rendezvous()
+    rank, world, port = env_int("RANK"), env_int("WORLD_SIZE"), env_int("MASTER_PORT")
+    address, limit = os.environ.get("MASTER_ADDR", "localhost"), env_int(*START_SECONDS)
+    served = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # by torchrun itself
+    if rank > 0 or served:
+        _connect(address, port, limit)
     try:
         store = TCPStore(
             address,
             port,
-            is_master=rank == 0 and not kept,
+            is_master=rank == 0 and not served,
             timeout=timedelta(seconds=limit),
-            wait_for_workers=False,
+            wait_for_workers=False,  # it would not say which one is missing
             multi_tenant=True,
         )
-        return Meeting(PrefixStore(agree(store, rank, world), store), rank, world)
+        return Rendezvous(PrefixStore(agree_on_prefix(store, rank, world), store), rank, world)
     except dist.DistError as error:
-        raise LostError(
-            f"process {rank} of {world} cannot meet the others at {address}:{port} "
+        raise WorkerLostError(
+            f"process {rank} of {world} cannot reach the store at {address}:{port} "
             f"({reason(error)}): MASTER_ADDR and MASTER_PORT must be process 0's, and free"
         ) from None
 
 
-def agree(store: Store, rank: int, world: int) -> str:
-    """Wait until all processes are here; give this start a name that they share and no other has.
+def agree_on_prefix(store: Store, rank: int, world: int) -> str:
+    """Wait for all processes; returns a prefix of keys that they share and no earlier start has.
 
-    When `torchrun` starts anew, its store still holds what was said before. So each process says
-    hello by a word of its own, process 0 calls the roll of these words, again for each that is new,
-    and whoever hears its own word answers to that roll. All are here when all have answered.
+    After an elastic restart the store of `torchrun` still holds the keys of the processes before,
+    and a change of membership does not raise TORCHELASTIC_RESTART_COUNT. So each process writes a
+    random token; process 0 publishes the tokens it sees, under a new prefix whenever they change;
+    and a process that finds its own token there confirms. All are present once all have confirmed.
     """
-    word, heard, here = uuid.uuid4().hex, dict[str, str](), dict[int, int]()
-    store.set(f"mue/hello/{rank}", word)
-    for _ in _until(seconds := told(*START_SECONDS)):
+    token, seen, present = uuid.uuid4().hex, dict[str, str](), dict[int, int]()
+    store.set(f"mue/token/{rank}", token)
+    for _ in _poll(seconds := env_int(*START_SECONDS)):
         if rank == 0:
-            now = {str(r): w for r in range(world) if (w := _said(store, f"mue/hello/{r}"))}
-            if now != heard:
-                heard = now
-                call = {"name": uuid.uuid4().hex, "words": heard}
-                store.set("mue/roll", json.dumps(call))
-        roll = json.loads(_said(store, "mue/roll") or '{"words": {}}')
-        if roll["words"].get(str(rank)) != word:
+            tokens = {str(r): t for r in range(world) if (t := _get(store, f"mue/token/{r}"))}
+            if tokens != seen:
+                seen = tokens
+                published = {"prefix": uuid.uuid4().hex, "tokens": tokens}
+                store.set("mue/published", json.dumps(published))
+        published = json.loads(_get(store, "mue/published") or '{"tokens": {}}')
+        if published["tokens"].get(str(rank)) != token:
             continue
-        store.set(f"{roll['name']}/{rank}", str(world))
-        answers = {r: _said(store, f"{roll['name']}/{r}") for r in range(world)}
-        here = {r: int(n) for r, n in answers.items() if n}
-        for r, n in here.items():
-            if n != world:
-                raise ElsewhereError(
-                    f"process {rank} was told of {world} processes, and process {r} of {n}: "
-                    "WORLD_SIZE must be the same for all"
+        prefix = published["prefix"]
+        store.set(f"{prefix}/{rank}", str(world))
+        confirmed = {r: _get(store, f"{prefix}/{r}") for r in range(world)}
+        present = {r: int(size) for r, size in confirmed.items() if size}
+        for r, size in present.items():
+            if size != world:
+                raise RemoteError(
+                    f"process {rank} has WORLD_SIZE = {world}, and process {r} has {size}: "
+                    "it must be the same for all"
                 )
-        if len(here) == world:
-            return roll["name"]
-    missing = next(r for r in range(world) if r not in here and r != rank)
-    raise LostError(
-        f"process {missing} of {world} has not come within {seconds} s: "
+        if len(present) == world:
+            return prefix
+    missing = next(r for r in range(world) if r not in present and r != rank)
+    raise WorkerLostError(
+        f"process {missing} of {world} has not joined within {seconds} s: "
         "start as many as WORLD_SIZE says, at the same time"
     )
 
 
-def _said(store: Store, key: str) -> str:
+def _get(store: Store, key: str) -> str:
     return store.get(key).decode() if store.check([key]) else ""
 
 
-def _reach(address: str, port: int, seconds: int) -> None:
-    """Wait until process 0 can be reached. Torch would wait too, but not end in one sentence."""
-    for _ in _until(seconds):
+def _connect(address: str, port: int, seconds: int) -> None:
+    """Wait until process 0 accepts connections. TCPStore would too, but prints many warnings."""
+    for _ in _poll(seconds):
         with contextlib.suppress(OSError), socket.create_connection((address, port), timeout=1):
             return
-    raise LostError(
-        f"nobody has answered at {address}:{port} within {seconds} s: "
-        "see that process 0 runs there, and that its machine can be reached"
+    raise WorkerLostError(
+        f"no process has answered at {address}:{port} within {seconds} s: "
+        "check that process 0 runs there, and that its machine can be reached"
     )
 
 
-def _until(seconds: int) -> Iterator[None]:
-    """Try again and again, for so long."""
+def _poll(seconds: int) -> Iterator[None]:
+    """Yield every 20 ms until the time is up."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         yield
