@@ -190,13 +190,13 @@ _BASELINES: dict[str, dict[str, Any]] = {
     "ensemble": {"method": "heads", "latent": LatentConfig(members=4)},
     "mheads": {"method": "heads", "latent": LatentConfig(heads=4)},
 }
-"""The baselines, each by what it changes; there is a preset of each for every game and data set."""
+"""The baselines, each by what it changes; every data set has a preset of each."""
 
 
 def _baselines(
     name: str, ours: Callable[[Schedule], Config], *, kl_warmup: float
 ) -> dict[str, Callable[[Schedule], Config]]:
-    """The baselines of a game or data set.
+    """The baselines of a data set.
 
     `kl_warmup` is the share of a short training over which the KL weight of a Probabilistic U-Net
     rises; its authors have none, and neither has the paper's schedule.

@@ -40,9 +40,9 @@ class AugmentConfig:
 
     def __post_init__(self) -> None:
         """Refuse changes that leave nothing of the slice."""
-        for name, most in (("rotate", 180), ("scale", 4), ("shift", 1), ("intensity", 0.9)):
+        for name, maximum in (("rotate", 180), ("scale", 4), ("shift", 1), ("intensity", 0.9)):
             value = getattr(self, name)
-            _require(0 <= value <= most, f"data.augment.{name}", f"in [0, {most}]", value)
+            _require(0 <= value <= maximum, f"data.augment.{name}", f"in [0, {maximum}]", value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,9 +150,9 @@ class LatentConfig:
 
     def __post_init__(self) -> None:
         """Refuse what no network could be built from."""
-        for name, most in (("width", 4096), ("members", 64), ("heads", 64)):
+        for name, maximum in (("width", 4096), ("members", 64), ("heads", 64)):
             value = getattr(self, name)
-            _require(1 <= value <= most, f"latent.{name}", f"in 1..{most}", value)
+            _require(1 <= value <= maximum, f"latent.{name}", f"in 1..{maximum}", value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,10 +29,10 @@ class Plain(nn.Module):
 
 
 class Heads(nn.Module):
-    """Answers that are not ranked: each member's, each head's, or each draw of dropout.
+    """Answers that are not ranked: one per member, per head, or per dropout mask.
 
     One member with one head is the deterministic U-Net; several members are an ensemble; several
-    heads on one member are the M-heads. With dropout, one member is asked k times.
+    heads on one member are the M-heads. With dropout, one member runs k times.
     """
 
     def __init__(self, members: Sequence[Plain], *, dropout: bool = False) -> None:
@@ -43,7 +43,7 @@ class Heads(nn.Module):
         self.max_answers = None if dropout else sum(m.heads for m in members)
 
     def forward_passes(self, k: int) -> int:
-        """One look for each member, or for each draw."""
+        """One per member, or one per answer with dropout."""
         return k if self.dropout else len(self.members)
 
     def forward(self, x: Float[Tensor, "b *x"]) -> Float[Tensor, "b k *y"]:
@@ -58,15 +58,15 @@ class Heads(nn.Module):
         min_prob: float = 0.0,
         generator: torch.Generator | None = None,
     ) -> Proposal:
-        """The first k answers, equally probable; with dropout, k draws."""
+        """The first k answers, equally probable; with dropout, k samples."""
         del min_prob
         if not self.dropout:
             return equally_probable(self(x)[:, :k])
         seed = torch.initial_seed() if generator is None else generator.initial_seed()
-        draw = 0 if generator is None else int(torch.randint(1 << 31, (), generator=generator))
+        offset = 0 if generator is None else int(torch.randint(1 << 31, (), generator=generator))
         devices = [x.device] if x.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):  # dropout takes no generator
-            torch.manual_seed((seed + draw) % (1 << 63))
+            torch.manual_seed((seed + offset) % (1 << 63))
             return equally_probable(torch.cat([self(x) for _ in range(k)], dim=1))
 
 

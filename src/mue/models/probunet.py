@@ -31,7 +31,7 @@ class GaussianNet(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Answers drawn for each input.
+    """Answers sampled for each input.
 
     Attributes:
         logits: Of each answer.
@@ -47,7 +47,7 @@ class Samples:
 
 
 class ProbUNet(nn.Module):
-    """A U-Net whose last features are joined with a latent drawn from a prior network.
+    """A U-Net whose last features are joined with a latent sampled from a prior network.
 
     The U-Net runs once for all samples of an input; a sample costs the 1x1 convolutions after it.
     """
@@ -62,18 +62,18 @@ class ProbUNet(nn.Module):
         self.decoder = decoder
 
     def forward_passes(self, k: int) -> int:
-        """One look at the input, however many samples."""
+        """One, for any number of samples."""
         del k
         return 1
 
     def decode(self, features: Features, z: Float[Tensor, "b k d"]) -> Float[Tensor, "b k *y"]:
-        """Logits of the answer that each latent leads to, in float32."""
+        """Logits of the answer for each latent, in float32."""
         return self.decoder(features, z).float()
 
     def sample(
         self, x: Float[Tensor, "b *x"], k: int, generator: torch.Generator | None = None
     ) -> Samples:
-        """Draw k answers to each input, each with the density of its latent."""
+        """Sample k answers to each input, each with the density of its latent."""
         prior = self.prior(x)
         each = Normal(prior.loc[:, None], prior.scale[:, None], validate_args=False)
         shape = (len(x), k, prior.loc.shape[1])
@@ -95,7 +95,7 @@ class ProbUNet(nn.Module):
         min_prob: float = 0.0,
         generator: torch.Generator | None = None,
     ) -> Proposal:
-        """Draw k samples, each of probability 1/k."""
+        """Sample k answers, each of probability 1/k."""
         del min_prob
         return equally_probable(self.sample(x, k, generator).logits)
 
