@@ -1,4 +1,4 @@
-"""Compare ours with the baselines, and write it to README.md and docs/results.md.
+"""Compare ours with the baselines, and write it to docs/comparison.md and README.md.
 
     make results-compare [DATA=lidc] [RUNS=runs]
 
@@ -36,16 +36,11 @@ from mue.metrics.interval import Interval
 from mue.plots.comparison import plot_comparison, plot_sample_curve
 from mue.plots.style import save_figure
 from mue.training.checkpoint import load_config, origin, weights_digest
-from pages import ROOT, insert, markdown
+from pages import COMPARISON, ROOT, TRAINED_ON, insert, markdown, write_headline
 
 INPUTS, SEED = 1000, 0
 FIGURES = ROOT / "docs" / "figures"
 LESIONS = "## Lesions\n\n![every metric of every model](figures/compare/lidc.png)"
-TRAINED_ON = (
-    "`lidc-exact` is trained on all four raters of a slice in each step and is calibrated on the "
-    "val patients; the baselines are trained on one random rater a step, as the paper's network "
-    "is, and are not calibrated."
-)
 BASELINES = ("probunet", "unet", "dropout", "ensemble", "mheads")
 
 
@@ -98,7 +93,7 @@ def tasks(runs: Path, data: Path | None) -> list[Task]:
     game = known("guess", "guess-exact", *(f"guess-{b}" for b in BASELINES))
     found = [Task("guess", game, SAMPLES)]
     if data is not None:
-        lesions = known("lidc-exact", *(f"lidc-{b}" for b in BASELINES))
+        lesions = known("lidc-exact", "lidc-small", *(f"lidc-{b}" for b in BASELINES))
         found.append(Task("lidc", lesions, (16, 100), data))
     return found
 
@@ -139,7 +134,7 @@ def compared_model(values: dict[str, Any]) -> ComparedModel:
 # --- tables ---------------------------------------------------------------------------------------
 
 
-def cell(found: Outcome, i: int, metric: str, digits: int, *, wide: bool = True) -> str:
+def cell(found: Outcome, i: int, metric: str, digits: int) -> str:
     """A metric of a model with its interval, in bold where it is the best."""
     value = found.models[i].metrics.get(metric)
     if value is None:
@@ -147,19 +142,19 @@ def cell(found: Outcome, i: int, metric: str, digits: int, *, wide: bool = True)
     mean = f"{value.mean:.{digits}f}"
     if best(found.models)[metric] == i:
         mean = f"**{mean}**"
-    return f"{mean} ({value.low:.{digits}f} to {value.high:.{digits}f})" if wide else mean
+    return f"{mean} ({value.low:.{digits}f} to {value.high:.{digits}f})"
 
 
-def table(found: Outcome, metrics: Sequence[str], digits: int, *, wide: bool = True) -> str:
-    """Every model in a row; a wide one has intervals, and what a model consists of."""
-    more = ["parameters", "answers"] if wide else []
+def table(found: Outcome, metrics: Sequence[str], digits: int) -> str:
+    """Every model in a row, with its metrics, its size and its speed."""
     rows: list[list[str]] = []
     for i, r in enumerate(found.models):
-        of = [f"{r.parameters:,}", f"{r.answers:,}"] if wide else []
         samples = "" if r.samples is None else f"{r.samples:,}"
-        cells = [cell(found, i, m, digits, wide=wide) for m in metrics]
-        rows.append([f"`{r.model}`", samples, *cells, *of, f"{r.per_second:,.0f}", str(r.passes)])
-    return markdown(["model", "samples", *metrics, *more, "answers/s", "passes"], rows)
+        cells = [cell(found, i, m, digits) for m in metrics]
+        of = [f"{r.parameters:,}", f"{r.answers:,}", f"{r.per_second:,.0f}", str(r.passes)]
+        rows.append([f"`{r.model}`", samples, *cells, *of])
+    columns = ["model", "samples", *metrics, "parameters", "answers", "answers/s", "passes"]
+    return markdown(columns, rows)
 
 
 def trainings(found: Outcome) -> str:
@@ -291,7 +286,7 @@ def summary_lidc(found: Outcome) -> str:
 
 
 def write_guess(found: Outcome) -> None:
-    """The section on the guessing game, its figures, and the short one of the README."""
+    """The section on the guessing game and its figures."""
     words, about = f"{summary_guess(found)} {shortened(found)}".strip(), provenance(found)
     parts = [
         f"    {found.task.command}",
@@ -300,9 +295,7 @@ def write_guess(found: Outcome) -> None:
         about,
         trainings(found),
     ]
-    insert(ROOT / "docs" / "results.md", "\n\n".join(parts), "compare-guess")
-    short = table(found, ("mode_tv",), 4, wide=False)
-    insert(ROOT / "README.md", f"{short}\n\n{words} {speed(found)}", "compare-guess")
+    insert(COMPARISON, "\n\n".join(parts), "compare-guess")
     title = f"the guessing game: {found.content['inputs']:,} test inputs, seed {SEED}"
     target = FIGURES / "compare"
     save_figure(plot_comparison(found.models, title), target / "guess.png")
@@ -314,7 +307,7 @@ def write_guess(found: Outcome) -> None:
 
 
 def write_lidc(found: Outcome) -> None:
-    """The section on lesions, its figure, and the short one of the README."""
+    """The section on lesions, its figure, and the table of README.md."""
     words, about = f"{summary_lidc(found)} {shortened(found)}".strip(), provenance(found)
     rest = ("dice_top", "coverage_4", "coverage_16", "presence brier", "presence ece")
     lines = [
@@ -330,10 +323,8 @@ def write_lidc(found: Outcome) -> None:
         about,
         trainings(found),
     ]
-    insert(ROOT / "docs" / "results.md", "\n\n".join(parts), "compare-lidc")
-    short = table(found, ("ged_16", "hm_iou_16"), 3, wide=False)
-    text = f"Lesions, against four raters:\n\n{short}\n\n{TRAINED_ON} {words} {speed(found)}"
-    insert(ROOT / "README.md", text, "compare-lidc")
+    insert(COMPARISON, "\n\n".join(parts), "compare-lidc")
+    write_headline()
     title = f"lesions: test patients of LIDC-IDRI, seed {SEED}"
     save_figure(plot_comparison(found.models, title), FIGURES / "compare" / "lidc.png")
 

@@ -1,4 +1,4 @@
-"""Measure what README.md and docs/results.md report of lesions, and write it there.
+"""Measure what docs/results.md and README.md report of lesions, and write it there.
 
     make results-lidc DATA=lidc [RUNS=runs/lidc]
 
@@ -30,7 +30,7 @@ from mue.plots.reliability import plot_reliability
 from mue.plots.style import save_figure
 from mue.training.checkpoint import LOG, commit, load_config, origin, weights_digest
 from mue.training.log import LogRecord, read_log
-from pages import ROOT, insert, markdown
+from pages import RESULTS, ROOT, insert, markdown, write_headline
 
 METRICS = ("ged", "ged_16", "hm_iou_16", "dice_top", "coverage_4", "coverage_16")
 MORE = ("ged", "rest", "ged_16", "ged_32", "ged_50", "ged_100", "hm_iou_16", "dice_top")
@@ -146,9 +146,9 @@ def main() -> None:
         "In brackets: 95 % bootstrap interval over patients."
     )
     summary = f"{table(found)}\n\n{stamp}"
-    insert(ROOT / "README.md", summary, "lidc")
     everything = "\n\n".join([summary, *(details(*f) for f in found)])
-    insert(ROOT / "docs" / "results.md", everything, "lidc")
+    insert(RESULTS, everything, "lidc")
+    write_headline()
     target = ROOT / "docs" / "figures" / "lidc"
     about = f"{first['slices']:,} test slices"
     spread = {name: column(path, "ged") for name, path in slices.items()}

@@ -1,25 +1,96 @@
-"""Generated parts of README.md and docs/."""
+"""Generated parts of README.md and docs/.
+
+Run as a script, it writes the table of README.md from those of docs/ anew.
+"""
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from mue.config.presets import preset
+
 ROOT = Path(__file__).parents[1]
+RESULTS, COMPARISON = ROOT / "docs" / "results.md", ROOT / "docs" / "comparison.md"
+TRAINED_ON = (
+    "`lidc-exact` is trained on all four raters of a slice in each step and is calibrated on the "
+    "val patients; the baselines are trained on one random rater a step, as the paper's network "
+    "is, and are not calibrated."
+)
+HEADLINE = {
+    "lidc-exact": "`exact`, calibrated",
+    "lidc-exact, not calibrated": "`exact`",
+    "lidc-small": "`vq`, the paper's method",
+    "lidc-probunet, 100 samples": "Probabilistic U-Net",
+    "lidc-unet": "U-Net, one answer",
+}
+"""Models in the table of README.md, each with its method."""
+
+
+def between(path: Path, mark: str) -> tuple[str, str, str]:
+    """A file in three parts: up to `<!-- MARK: begin -->`, what follows, from the end mark on."""
+    begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
+    before, _, rest = path.read_text().partition(begin)
+    text, found, after = rest.partition(end)
+    if not found:
+        raise ValueError(f"{path} must hold {begin} and then {end}, and does not")
+    return before + begin, text, end + after
 
 
 def insert(path: Path, text: str, mark: str) -> None:
     """Replace what stands between `<!-- MARK: begin -->` and `<!-- MARK: end -->` of a file."""
-    begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
-    content = path.read_text()
-    before, _, rest = content.partition(begin)
-    _, found, after = rest.partition(end)
-    if not found:
-        raise ValueError(f"{path} must hold {begin} and then {end}, and does not")
-    path.write_text(f"{before}{begin}\n{text}\n{end}{after}")
+    before, _, after = between(path, mark)
+    path.write_text(f"{before}\n{text}\n{after}")
 
 
 def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
     """A table whose first columns are aligned to the left and whose others are numbers."""
     lines = [columns, ["---"] * left + ["---:"] * (len(columns) - left), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def tables(text: str) -> list[dict[str, str]]:
+    """The rows of all Markdown tables of a text, each cell by the name of its column."""
+    rows: list[dict[str, str]] = []
+    columns: list[str] = []
+    for line in text.splitlines():
+        cells = [re.sub("[*`]", "", cell).strip() for cell in line.strip("|").split("|")]
+        if not line.startswith("|"):
+            columns = []
+        elif not columns:
+            columns = cells
+        elif set(cells[0]) != {"-"}:
+            rows.append(dict(zip(columns, cells, strict=True)))
+    return rows
+
+
+def headline(results: str, comparison: str) -> str:
+    """The table of README.md: a few rows of the generated tables on lesions."""
+    found: dict[str, dict[str, str]] = {}
+    for row in tables(results) + tables(comparison):
+        name = re.sub(r" \(.*", "", row.get("model", ""))  # without "(bundled)"
+        if samples := row.get("samples"):
+            name += f", {samples} samples"
+        found[name] = row | found.get(name, {})
+    lines: list[list[str]] = []
+    for name, kind in HEADLINE.items():
+        row, (model, *more) = found[name], name.split(",")
+        raters = str(preset(model).data.answers)
+        values = [row[metric].partition(" (")[0] for metric in ("ged", "dice_top")]
+        lines.append(
+            [",".join([f"`{model}`", *more]), kind, raters, *values, row.get("answers/s", "–")]
+        )
+    columns = ["model", "method", "raters a step", "ged", "dice_top", "answers/s"]
+    return markdown(columns, lines, left=2)
+
+
+def write_headline() -> None:
+    """Write the table of README.md anew."""
+    table = headline(between(RESULTS, "lidc")[1], between(COMPARISON, "compare-lidc")[1])
+    insert(ROOT / "README.md", f"{table}\n\n{textwrap.fill(TRAINED_ON, 105)}", "headline")
+
+
+if __name__ == "__main__":
+    write_headline()

@@ -1,4 +1,4 @@
-"""Measure what README.md and docs/results.md report, and write it there.
+"""Measure what docs/results.md reports of the guessing game, and write it there.
 
     make results
 
@@ -23,7 +23,7 @@ from mue.commands.demo import DEMO
 from mue.inference.load import find
 from mue.training.checkpoint import commit, load_config
 from mue.training.log import read_log
-from pages import ROOT, insert, markdown
+from pages import RESULTS, ROOT, insert, markdown
 
 
 @dataclass(frozen=True)
@@ -100,9 +100,8 @@ def main() -> None:
         f"{os.cpu_count()}-core {platform.machine()} CPU: 1,000 test inputs, seed 0, 16 answers."
     )
     summary = f"{table(rows, reports)}\n\n{stamp}"
-    insert(ROOT / "README.md", summary, "results")
     everything = "\n\n".join([summary, *map(details, rows, reports)])
-    insert(ROOT / "docs" / "results.md", everything, "results")
+    insert(RESULTS, everything, "results")
     for model in DEMO:
         mue.figure(model, out=ROOT / "docs" / "figures" / model, device="cpu")
     for name, row in (("guess-quick", rows[2]), ("vector", rows[-1])):

@@ -133,29 +133,29 @@ def test_merging_a_batch_is_a_greedy_loop_over_each_input():
     assert (after.entropy() <= before.entropy() + 1e-6).all()
 
 
-# --- drawing ------------------------------------------------------------------------------------
+# --- sampling -----------------------------------------------------------------------------------
 
 
-def test_answers_are_drawn_as_often_as_they_are_probable():
+def test_answers_are_sampled_as_often_as_they_are_probable():
     n = 20_000
-    drawn = ranking([0.4, 0.3, 0.1]).draw(n, torch.Generator().manual_seed(0))
+    sampled = ranking([0.4, 0.3, 0.1]).sample(n, torch.Generator().manual_seed(0))
     for answer, p in enumerate([0.5, 0.375, 0.125]):  # among those kept: divided by 0.8
-        share = (drawn.y == answer).float().mean().item()
+        share = (sampled.y == answer).float().mean().item()
         assert abs(share - p) < 4 * (p * (1 - p) / n) ** 0.5
-    assert torch.equal(drawn.code, 10 + drawn.y[..., 0].long())
-    torch.testing.assert_close(drawn.prob, torch.full((1, n), 1 / n))
+    assert torch.equal(sampled.code, 10 + sampled.y[..., 0].long())
+    torch.testing.assert_close(sampled.prob, torch.full((1, n), 1 / n))
 
 
-def test_draws_are_the_generators():
+def test_samples_are_the_generators():
     h = ranking([0.4, 0.3, 0.2, 0.1])
-    one, same, other = (h.draw(50, torch.Generator().manual_seed(s)).code for s in (1, 1, 2))
+    one, same, other = (h.sample(50, torch.Generator().manual_seed(s)).code for s in (1, 1, 2))
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
 
 
-def test_drawing_nothing_is_refused():
-    with pytest.raises(ValueError, match="`n`, the number of draws, must be at least 1, got 0"):
-        ranking([1.0]).draw(0)
+def test_sampling_nothing_is_refused():
+    with pytest.raises(ValueError, match="`n`, the number of samples, must be at least 1, got 0"):
+        ranking([1.0]).sample(0)
 
 
 def test_vectors_are_merged_by_a_distance_of_their_own():

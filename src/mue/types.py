@@ -267,16 +267,16 @@ class Hypotheses:
         ranked = prob.gather(1, order).masked_fill(filler, 0)
         return Hypotheses(self.y[rows, order], ranked, self.code.gather(1, order))
 
-    def draw(self, n: int, generator: torch.Generator | None = None) -> Hypotheses:
-        """Draw n answers with replacement, each by its probability among those kept.
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Hypotheses:
+        """Sample n answers with replacement, each by its probability among those kept.
 
         >>> h = Hypotheses(torch.tensor([[[1.0], [2.0]]]), torch.tensor([[1.0, 0.0]]),
         ...                torch.tensor([[0, 1]]))
-        >>> h.draw(3).y.flatten(), h.draw(3).prob
+        >>> h.sample(3).y.flatten(), h.sample(3).prob
         (tensor([1., 1., 1.]), tensor([[0.3333, 0.3333, 0.3333]]))
         """
         if n < 1:
-            raise MueError(f"`n`, the number of draws, must be at least 1, got {n}")
+            raise MueError(f"`n`, the number of samples, must be at least 1, got {n}")
         pick = torch.multinomial(self.prob, n, replacement=True, generator=generator)
         rows = torch.arange(len(pick), device=pick.device)[:, None]
         prob = torch.full_like(self.prob[:, :1], 1 / n).repeat(1, n)

@@ -1,6 +1,6 @@
 import pytest
 
-from pages import insert, markdown
+from pages import COMPARISON, RESULTS, ROOT, between, headline, insert, markdown, tables
 
 
 def test_a_table_aligns_words_to_the_left_and_numbers_to_the_right():
@@ -22,3 +22,13 @@ def test_a_page_without_the_marks_is_left_as_it_is(tmp_path, text: str):
     with pytest.raises(ValueError, match="must hold <!-- a: begin --> and then <!-- a: end -->"):
         insert(path, "new", "a")
     assert path.read_text() == text
+
+
+def test_the_cells_of_all_tables_of_a_text_are_found_by_column():
+    text = "words | here\n\n| a | b |\n|---|---:|\n| `x` | **1** |\n\n| c |\n| --- |\n| 2 |\n"
+    assert tables(text) == [{"a": "x", "b": "1"}, {"c": "2"}]
+
+
+def test_the_table_of_the_readme_has_the_numbers_of_the_pages():
+    table = headline(between(RESULTS, "lidc")[1], between(COMPARISON, "compare-lidc")[1])
+    assert table in (ROOT / "README.md").read_text()

@@ -175,7 +175,7 @@ def test_proposing_leaves_every_tensor_of_the_model_as_it_was(model, trained):
     predictor.network.train()  # even if somebody has switched it
     h = predictor.propose(torch.rand(2, 1, 28, 56), k=5)
     h.merge()
-    h.draw(3)
+    h.sample(3)
     after = predictor.network.state_dict()
     assert list(before) == list(after)
     assert all(torch.equal(value, after[name]) for name, value in before.items())
