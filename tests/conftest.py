@@ -155,7 +155,7 @@ def lesion() -> Callable[..., Item]:
         radius = random.uniform(0.7, 1.3, 4)[:, None, None] * side / 3.5
         masks = (at < radius) & (np.arange(4) < drawn)[random.permutation(4), None, None]
         name = f"nodule-{nodule}", f"slice-{k}"
-        return Item(patient, *name, light.clip(0, 255).astype(np.uint8), masks, None, "made up")
+        return Item(patient, *name, None, "made up", light.clip(0, 255).astype(np.uint8), masks)
 
     return make
 

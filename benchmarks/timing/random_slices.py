@@ -9,8 +9,9 @@ import torch
 
 from mue.config.schema import DataConfig
 from mue.data.prepared.dataset import Slices
+from mue.data.prepared.item import Row
 from mue.data.prepared.splits import split_of
-from mue.data.prepared.store import Prepared, Row
+from mue.data.prepared.store import Prepared
 
 
 def random_slices(

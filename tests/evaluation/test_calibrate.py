@@ -69,7 +69,7 @@ def honest(tmp_path_factory):
             p = true(x).log_prior[0].double().exp().numpy()
             who = random.choice(CODES, size=4, p=p / p.sum())
             masks = answers(true, x)[0, :, 0].numpy()[who]
-            items.append(Item(name, "n", str(k), image, masks, None, ""))
+            items.append(Item(name, "n", str(k), None, "", image, masks))
     folder = tmp_path_factory.mktemp("honest") / "out"
     write_prepared(items, folder, {})
     return folder

@@ -24,7 +24,7 @@ def told(tmp_path_factory):
     masks = (np.arange(35) % 4 == np.arange(4)[:, None]).reshape(4, 5, 7)
     names = [name for name in (f"p-{i}" for i in range(100)) if split_of(name) == "train"][:10]
     items = [
-        Item(name, "n", "0", np.full((5, 7), 10 * i, np.uint8), masks, None, "")
+        Item(name, "n", "0", None, "", np.full((5, 7), 10 * i, np.uint8), masks)
         for i, name in enumerate(names)
     ]
     folder = tmp_path_factory.mktemp("told") / "out"

@@ -23,7 +23,7 @@ def item(
     random = np.random.default_rng(list(f"{patient} {nodule} {k}".encode()))
     image = random.integers(256, size=size, dtype=np.uint8)
     masks = random.random((4, *size)) < 0.5
-    found = Item(patient, nodule, k, image, masks, None, f"{patient}/{nodule}/{k}.png")
+    found = Item(patient, nodule, k, None, f"{patient}/{nodule}/{k}.png", image, masks)
     return dataclasses.replace(found, **more)
 
 

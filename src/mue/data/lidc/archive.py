@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import sys
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -16,23 +17,17 @@ from mue.errors import MueError
 
 MAX_FILE_BYTES = 64 * 2**20
 """Size of the largest file that is read: those of LIDC-IDRI are far smaller."""
-ARCHIVES = (".tar.gz", ".tgz", ".tar")
-PICKLES = (".pickle", ".pkl")
+DAMAGED = (EOFError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError)
+"""What a parser of files raises for one that is damaged."""
 _CHUNK = 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file of a source.
+    """A file of a source, or its first bytes."""
 
-    Attributes:
-        name: Its path inside the folder or archive, with forward slashes.
-        path: The same with the archive's name before it, for messages.
-        data: Its bytes, from the beginning.
-    """
-
-    name: str
-    path: str
+    name: str  # its path inside the folder or archive, with forward slashes
+    path: str  # the same with the archive's name before it, for messages
     data: bytes
 
 
@@ -51,7 +46,12 @@ class ByteProgress:
 
 def is_archive(path: Path) -> bool:
     """Whether a path is named like a tar archive."""
-    return path.name.lower().endswith(ARCHIVES)
+    return path.name.lower().endswith((".tar.gz", ".tgz", ".tar"))
+
+
+def is_pickle(path: Path) -> bool:
+    """Whether a path is named like a pickle."""
+    return path.suffix.lower() in (".pickle", ".pkl")
 
 
 def expand_sources(sources: Sequence[Path]) -> list[Path]:
@@ -61,11 +61,7 @@ def expand_sources(sources: Sequence[Path]) -> list[Path]:
         if not source.exists():
             raise MueError(f"there is no file or folder {source} to import")
         entries = sorted(source.iterdir()) if source.is_dir() else []
-        inner = [
-            path
-            for path in entries
-            if path.is_file() and (is_archive(path) or path.suffix.lower() in PICKLES)
-        ]
+        inner = [p for p in entries if p.is_file() and (is_archive(p) or is_pickle(p))]
         found += inner or [source]
     return found
 
@@ -82,16 +78,11 @@ def total_bytes(sources: Sequence[Path]) -> int:
 def iterate_files(
     source: Path, bytes_needed: Callable[[str], int], progress: ByteProgress
 ) -> Iterator[File | Rejected]:
-    """The needed files of a source, in its order for an archive and by name for a folder.
+    """The needed files of a folder by name, or of a tar archive, gzipped or not, in its order.
 
-    Args:
-        source: A folder, or a tar archive, compressed by gzip or not.
-        bytes_needed: How many bytes of a file of this name to read, from its start; 0 skips it.
-        progress: Updated with the bytes of the source that were read or skipped.
-
-    Yields:
-        Files, and a Rejected for each that cannot be read. A truncated archive is a Rejected after
-        the files before it.
+    `bytes_needed` says how many bytes of a file of this name to read, from its start; 0 skips it.
+    A file that cannot be read comes as a Rejected; a truncated archive does after the files before
+    the damage.
 
     Raises:
         MueError: A member of an archive is a link, a device, or has a path that leaves the
@@ -168,7 +159,7 @@ def _iterate_archive(
                             yield File(name, path, data)
                         progress.add_(raw.tell() - counted)
                         counted = raw.tell()
-                stream.drain()  # gzip's checksum is at its end
+                stream.seek(sys.maxsize)  # gzip's checksum is at its end
                 progress.add_(raw.tell() - counted)
         except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
             yield Rejected(source.name, f"is truncated or damaged as an archive ({error})")
@@ -203,30 +194,24 @@ class _ForwardReader:
         self._at += len(data)
         return data
 
-    def drain(self) -> None:
-        while self.read(_CHUNK):
-            pass
-
 
 def _safe(info: tarfile.TarInfo, archive: str) -> str:
     """The name of a member without a leading `./`; a dangerous one is refused."""
     name = info.name.replace("\\", "/")
     path = PurePosixPath(name)
-    problem = None
-    if path.is_absolute() or PureWindowsPath(name).drive:
-        problem = "has an absolute path"
-    elif ".." in path.parts:
-        problem = "leaves the archive by `..`"
-    elif not name.isprintable():
-        problem = "has characters in its name that cannot be shown"
-    elif info.issym() or info.islnk():
-        problem = f"is a link, to {info.linkname!r}"
-    elif not (info.isfile() or info.isdir()) or info.issparse():
-        problem = "is neither a plain file nor a folder"
-    if problem is not None:
-        raise MueError(
-            f"{info.name!r} in the archive {archive} {problem}; nothing of such an archive is read"
-        )
+    special = not (info.isfile() or info.isdir()) or info.issparse()
+    for problem, found in (
+        ("has an absolute path", path.is_absolute() or PureWindowsPath(name).drive),
+        ("leaves the archive by `..`", ".." in path.parts),
+        ("has characters in its name that cannot be shown", not name.isprintable()),
+        (f"is a link, to {info.linkname!r}", info.issym() or info.islnk()),
+        ("is neither a plain file nor a folder", special),
+    ):
+        if found:
+            raise MueError(
+                f"{info.name!r} in the archive {archive} {problem}; "
+                "nothing of such an archive is read"
+            )
     return path.as_posix()
 
 

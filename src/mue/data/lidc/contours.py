@@ -21,29 +21,17 @@ _MAX_SIDE = 4096
 
 @dataclass(frozen=True, slots=True)
 class Contour:
-    """A closed contour in one slice.
+    """A closed contour in one slice, around a lesion or, without `inclusion`, a hole in one."""
 
-    Attributes:
-        z: Position of the slice in mm.
-        slice_uid: SOP instance UID of the slice.
-        inclusion: Whether it surrounds a lesion; False for a hole in one.
-        points: Pixels of the contour, in order, as x and y.
-    """
-
-    z: float
+    z: float  # position of the slice in mm
     slice_uid: str
     inclusion: bool
-    points: Int[np.ndarray, "n 2"]
+    points: Int[np.ndarray, "n 2"]  # its pixels in order, as x and y
 
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """The contours of one rater around one lesion.
-
-    Attributes:
-        rater: Number of the reading session.
-        contours: At least one.
-    """
+    """The contours, at least one, of one rater around one lesion."""
 
     rater: int
     contours: tuple[Contour, ...]
@@ -51,12 +39,7 @@ class Annotation:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The annotations of all raters for one series.
-
-    Attributes:
-        series_uid: The series that they read.
-        annotations: In the order of the file.
-    """
+    """The annotations of all raters for one series, in the order of the file."""
 
     series_uid: str
     annotations: tuple[Annotation, ...]
@@ -81,12 +64,8 @@ def read_message(data: bytes) -> Reading | None:
         element.tag = element.tag.rpartition("}")[2]  # the namespace differs between files
     if root.tag != "LidcReadMessage":
         return None
-    series = (
-        root.findtext("ResponseHeader/SeriesInstanceUid")
-        or root.findtext("ResponseHeader/SeriesInstanceUID")
-        or ""
-    ).strip()
-    if not series:
+    uids = (root.findtext(f"ResponseHeader/SeriesInstance{uid}") for uid in ("Uid", "UID"))
+    if not (series := next(filter(None, uids), "").strip()):
         raise MueError("names no SeriesInstanceUid")
     annotations: list[Annotation] = []
     for rater, session in enumerate(root.iterfind("readingSession")):
@@ -124,41 +103,30 @@ def _contour(roi: ET.Element) -> Contour:
     return Contour(z, text("imageSOP_UID"), inclusion == "TRUE", pixels)
 
 
-def centroid(annotation: Annotation) -> Float[np.ndarray, " 2"]:
-    """The mean of all pixels of the contours, as x and y."""
-    return np.concatenate([c.points for c in annotation.contours]).mean(axis=0)
-
-
 def nodule_center(nodule: Sequence[Annotation]) -> tuple[int, int]:
     """The pixel, as x and y, that crops of a nodule are centered on.
 
-    It is the centroid, rounded down, of the annotation with the most contours, the first of them
-    in a tie: the rule of the slices layout, whose crops are reproduced to the pixel.
+    It is the mean of all contour pixels, rounded down, of the annotation with the most contours,
+    the first of them in a tie: the rule of the slices layout, whose crops are reproduced to the
+    pixel.
     """
-    x, y = centroid(max(nodule, key=lambda annotation: len(annotation.contours)))
+    annotation = max(nodule, key=lambda annotation: len(annotation.contours))
+    x, y = np.concatenate([contour.points for contour in annotation.contours]).mean(axis=0)
     return int(x), int(y)
 
 
 def group_nodules(
     annotations: Sequence[Annotation], step: float, thickness: float
 ) -> list[list[Annotation]]:
-    """Group annotations that show the same nodule, at most four to a nodule.
+    """Group the annotations of a series that show the same nodule, at most four to a nodule.
 
-    Two annotations are neighbours when their nearest contour pixels are at most `thickness` apart,
-    and a nodule is a connected component of neighbours. As in pylidc, and so in the public data
-    sets, distances are in voxels, the tolerance in millimetres. While any group has more than four
-    annotations, the tolerance shrinks by a tenth, down to 0.1. Where two lesions touch, even that
-    does not separate them (8 of 745 scans); such a group is split by merging its annotations again
-    from the closest centroids on, no rater twice in a nodule.
-
-    Args:
-        annotations: All annotations of a series.
-        step: Distance of neighbouring slices in mm.
-        thickness: Thickness of a slice in mm, the tolerance to start from.
-
-    Returns:
-        Nodules, ordered by the mean depth of their annotations, the lowest z first. Within a
-        nodule annotations keep their order.
+    Two annotations are neighbours when their nearest contour pixels are at most `thickness` mm
+    apart, and a nodule is a connected component of neighbours. As in pylidc, and so in the public
+    data sets, distances are in voxels (`step` mm between slices), the tolerance in millimetres.
+    While any group has more than four annotations, the tolerance shrinks by a tenth, down to 0.1.
+    Where two lesions touch, even that does not separate them (8 of 745 scans); such a group is
+    split by merging its annotations again from the closest centroids on, no rater twice in a
+    nodule. Nodules are ordered by mean depth, the lowest z first.
     """
     if not annotations:
         return []
@@ -172,10 +140,12 @@ def group_nodules(
     for i, j in combinations(range(n), 2):
         distance[i, j] = distance[j, i] = trees[i].query(points[j])[0].min()
     tolerance = thickness
-    groups = _connected(distance <= tolerance + 1e-9)
-    while max(map(len, groups)) > RATERS and tolerance * _TOLERANCE_FACTOR >= _MIN_TOLERANCE:
+    while True:
+        count, label = connected_components(distance <= tolerance + 1e-9, directed=False)
+        groups = [np.flatnonzero(label == i).tolist() for i in range(count)]
+        if max(map(len, groups)) <= RATERS or tolerance * _TOLERANCE_FACTOR < _MIN_TOLERANCE:
+            break
         tolerance *= _TOLERANCE_FACTOR
-        groups = _connected(distance <= tolerance + 1e-9)
     centroids = np.array([p.mean(axis=0) for p in points])
     nodules = [
         nodule
@@ -186,22 +156,16 @@ def group_nodules(
     return [[annotations[i] for i in nodule] for nodule in nodules]
 
 
-def _connected(adjacent: Bool[np.ndarray, "n n"]) -> list[list[int]]:
-    """The connected components of a graph, each ascending."""
-    count, label = connected_components(adjacent, directed=False)
-    return [np.flatnonzero(label == i).tolist() for i in range(count)]
-
-
 def _split(
     group: list[int], annotations: Sequence[Annotation], centroids: Float[np.ndarray, "n 3"]
 ) -> list[list[int]]:
     """Split a group so that no rater is twice in a part: the closest pairs are merged first."""
+
+    def distance(pair: tuple[int, int]) -> float:
+        return float(np.linalg.norm(np.subtract(*centroids[[*pair]])))
+
     parts = [[i] for i in group]
-    pairs = sorted(
-        combinations(group, 2),
-        key=lambda pair: float(np.linalg.norm(np.subtract(*centroids[[*pair]]))),
-    )
-    for i, j in pairs:
+    for i, j in sorted(combinations(group, 2), key=distance):
         a, b = (next(part for part in parts if k in part) for k in (i, j))
         if a is not b:
             raters = [annotations[k].rater for k in a + b]
@@ -217,12 +181,6 @@ def rasterize(
     """The mask of one annotation in one slice, within a square crop.
 
     A contour surrounds the lesion: its own pixels are outside. Those of a hole are outside too.
-
-    Args:
-        contours: The annotation's contours in this slice.
-        left: First column of the crop.
-        top: First row of the crop.
-        size: Side of the crop.
     """
     ends = [contour.points.max(axis=0) + 1 for contour in contours]
     w, h = np.max([(left + size, top + size), *ends], axis=0)

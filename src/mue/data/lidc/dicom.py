@@ -8,19 +8,19 @@ import struct
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 from jaxtyping import Float, UInt8
 from pydicom import Dataset, dcmread
-from pydicom.errors import BytesLengthException, InvalidDicomError
+from pydicom.errors import InvalidDicomError
 from pydicom.pixels.decoders.base import get_decoder
 from pydicom.pixels.processing import apply_modality_lut
 from pydicom.pixels.utils import pixel_array
 from pydicom.uid import DeflatedExplicitVRLittleEndian
 
-from mue.data.lidc.archive import MAX_FILE_BYTES, ByteProgress, File, iterate_files
+from mue.data.lidc.archive import DAMAGED, MAX_FILE_BYTES, ByteProgress, File, iterate_files
 from mue.data.lidc.contours import (
     Annotation,
     Reading,
@@ -30,7 +30,7 @@ from mue.data.lidc.contours import (
     read_message,
 )
 from mue.data.lidc.options import RATERS, Options
-from mue.data.prepared.item import Item, Rejected
+from mue.data.prepared.item import Item, Key, Rejected
 from mue.errors import MueError
 
 DEFAULT_SIZE = 128
@@ -45,19 +45,7 @@ _TAGS = [
     "PixelSpacing",
     "SliceThickness",
 ]
-_BROKEN = (
-    BytesLengthException,
-    InvalidDicomError,
-    OSError,
-    EOFError,
-    ValueError,
-    TypeError,
-    LookupError,
-    AttributeError,
-    ArithmeticError,
-    RuntimeError,
-    struct.error,
-)
+_DAMAGED = (*DAMAGED, InvalidDicomError, OSError, RuntimeError, struct.error)
 """What pydicom raises for files that are damaged, and its decoders for pixels that are."""
 
 
@@ -75,21 +63,10 @@ class _Header:
 
 
 @dataclass(frozen=True, slots=True)
-class _Message:
-    """A reading and the file it was in."""
-
-    name: str
-    path: str
-    reading: Reading
-
-
-@dataclass(frozen=True, slots=True)
 class _Crop:
     """A crop to be cut from a slice once its pixels are read."""
 
-    patient: str
-    nodule: str
-    slice: str
+    key: Key
     center: tuple[int, int]
     annotations: tuple[Annotation, ...]
     spacing: float | None
@@ -107,41 +84,36 @@ def read(
     a nodule from its lowest one on, whether or not the source holds all of them.
     """
     crops: list[dict[str, list[_Crop]]] = []  # for each source, the crops of each of its files
-    found: list[tuple[_Message, list[_Header], int]] = []
+    found: list[tuple[Reading, list[_Header], dict[str, list[_Crop]]]] = []
     path_of_series: dict[str, str] = {}
-    for number, source in enumerate(sources):
+    for source in sources:
         slices: list[_Header] = []
-        messages: list[_Message] = []
+        messages: list[tuple[File, Reading]] = []
         for file in iterate_files(source, _bytes_needed, progress):
             if isinstance(file, Rejected):
                 yield file
                 continue
             try:
                 if file.name.lower().endswith(".xml"):
-                    reading = read_message(file.data)
-                    if reading is not None:
-                        messages.append(_Message(file.name, file.path, reading))
+                    if (reading := read_message(file.data)) is not None:
+                        messages.append((replace(file, data=b""), reading))
                 else:
                     slices.append(_header(file))
             except ValueError as error:
                 yield Rejected(file.path, str(error))
         crops.append(defaultdict(list))
-        for message in messages:
+        for file, reading in messages:
             try:
-                if (first := path_of_series.get(message.reading.series_uid)) is not None:
+                if (first := path_of_series.get(reading.series_uid)) is not None:
                     raise MueError(f"is a second reading of the series that {first} has")
-                series = _series(message, slices)
-                path_of_series[message.reading.series_uid] = message.path
+                found.append((reading, _series(file, reading, slices), crops[-1]))
+                path_of_series[reading.series_uid] = file.path
             except ValueError as error:
-                yield Rejected(message.path, str(error))
-            else:
-                found.append((message, series, number))
+                yield Rejected(file.path, str(error))
     nodules: dict[str, int] = defaultdict(int)  # of each patient so far
-    for message, series, number in sorted(found, key=lambda entry: entry[0].reading.series_uid):
+    for reading, series, of_file in sorted(found, key=lambda entry: entry[0].series_uid):
         patient = series[0].patient
-        nodules[patient] += _add_crops_(
-            crops[number], message.reading, series, first=nodules[patient]
-        )
+        nodules[patient] += _add_crops_(of_file, reading, series, first=nodules[patient])
     for source, of_file in zip(sources, crops, strict=True):
         needed = dict.fromkeys(of_file, MAX_FILE_BYTES)
         for file in iterate_files(source, lambda name, n=needed: n.get(name, 0), progress):
@@ -156,7 +128,6 @@ def _bytes_needed(name: str) -> int:
 
 
 def _header(file: File) -> _Header:
-    """The header of a DICOM file."""
     if DeflatedExplicitVRLittleEndian.encode() in file.data[:4096]:
         raise MueError("is deflated as a whole, to an unknown size; write it uncompressed")
     try:
@@ -175,7 +146,7 @@ def _header(file: File) -> _Header:
             spacing=float(spacing[0]) if spacing else None,
             thickness=float(thickness) if thickness else None,
         )
-    except _BROKEN as error:
+    except _DAMAGED as error:
         raise MueError(f"is truncated or damaged as DICOM ({_brief(error)})") from error
 
 
@@ -184,10 +155,9 @@ def _brief(error: Exception) -> str:
     return str(error) if isinstance(error, MueError) else str(error).partition(". ")[0][:200]
 
 
-def _series(message: _Message, slices: Sequence[_Header]) -> list[_Header]:
+def _series(file: File, reading: Reading, slices: Sequence[_Header]) -> list[_Header]:
     """The slices that an XML is about, by z; an error where they do not fit each other."""
-    folder = PurePosixPath(message.name).parent
-    uid = message.reading.series_uid
+    folder, uid = PurePosixPath(file.name).parent, reading.series_uid
     neighbours = [s for s in slices if PurePosixPath(s.name).parent == folder]
     series = [s for s in neighbours or slices if s.series == uid]
     if not series and neighbours:
@@ -204,8 +174,8 @@ def _series(message: _Message, slices: Sequence[_Header]) -> list[_Header]:
     z = np.array([s.z for s in series])
     _check_steps(uid, z)
     known = {s.uid for s in series}
-    margin = 0.5 * _step(z, series)
-    for annotation in message.reading.annotations:
+    margin = 0.5 * _step(series)
+    for annotation in reading.annotations:
         for contour in annotation.contours:
             if contour.slice_uid not in known and z[0] - margin < contour.z < z[-1] + margin:
                 raise MueError(
@@ -231,8 +201,9 @@ def _check_steps(uid: str, z: Float[np.ndarray, " n"]) -> None:
         )
 
 
-def _step(z: Float[np.ndarray, " n"], series: Sequence[_Header]) -> float:
+def _step(series: Sequence[_Header]) -> float:
     """Distance of neighbouring slices in mm; the thickness where there is one slice."""
+    z = [s.z for s in series if s.z is not None]
     return float(np.median(np.diff(z))) if len(z) > 1 else series[0].thickness or 1.0
 
 
@@ -240,7 +211,7 @@ def _add_crops_(
     crops: dict[str, list[_Crop]], reading: Reading, series: list[_Header], *, first: int
 ) -> int:
     """Add the crops of a series to those of its files; returns the number of nodules."""
-    step = _step(np.array([s.z for s in series]), series)
+    step = _step(series)
     by_uid = {s.uid: s for s in series}
     nodules = group_nodules(reading.annotations, step, series[0].thickness or step)
     for number, nodule in enumerate(nodules):
@@ -248,15 +219,10 @@ def _add_crops_(
         uids = list(dict.fromkeys(c.slice_uid for c in contours))
         for k, uid in enumerate(uids):
             if uid in by_uid:
-                crop = _Crop(
-                    patient=series[0].patient,
-                    nodule=f"nodule-{first + number}",
-                    slice=f"slice-{k}",
-                    center=nodule_center(nodule),
-                    annotations=tuple(nodule),
-                    spacing=by_uid[uid].spacing,
-                )
-                crops[by_uid[uid].name].append(crop)
+                header = by_uid[uid]
+                key = series[0].patient, f"nodule-{first + number}", f"slice-{k}"
+                crop = _Crop(key, nodule_center(nodule), tuple(nodule), header.spacing)
+                crops[header.name].append(crop)
     return len(nodules)
 
 
@@ -265,24 +231,21 @@ def _items(file: File, crops: Sequence[_Crop], options: Options) -> Iterator[Ite
     try:
         data = dcmread(io.BytesIO(file.data))
         uid, hounsfield = str(data.SOPInstanceUID), _hounsfield(data)
-        side, size = min(hounsfield.shape), DEFAULT_SIZE if options.size is None else options.size
-        if size > side:
-            h, w = hounsfield.shape
+        (h, w), size = hounsfield.shape, options.size or DEFAULT_SIZE
+        if size > min(h, w):
             raise MueError(f"{h}×{w} pixels are too few for crops of {size}×{size}")
-    except _BROKEN as error:
+    except _DAMAGED as error:
         yield Rejected(file.path, f"cannot be read as a slice: {_brief(error)}")
         return
     for crop in crops:
-        left, top = (
-            _crop_start(center, size, side)
-            for center, side in zip(crop.center, hounsfield.shape[::-1], strict=True)
-        )
+        x, y = crop.center
+        left, top = _crop_start(x, size, w), _crop_start(y, size, h)
         masks = np.zeros((RATERS, size, size), dtype=bool)
         for mask, annotation in zip(masks, crop.annotations, strict=False):
             contours = [contour for contour in annotation.contours if contour.slice_uid == uid]
             mask[:] = rasterize(contours, left, top, size)
         image = to_grey(hounsfield[top : top + size, left : left + size], options.window)
-        yield Item(crop.patient, crop.nodule, crop.slice, image, masks, crop.spacing, file.path)
+        yield Item(*crop.key, crop.spacing, file.path, image, masks)
 
 
 def _crop_start(center: int, size: int, side: int) -> int:

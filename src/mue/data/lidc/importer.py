@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from mue.data.lidc import dicom, pickled, png
-from mue.data.lidc.archive import (
-    PICKLES,
-    ByteProgress,
-    expand_sources,
-    is_archive,
-    iterate_files,
-    total_bytes,
-)
+from mue.data.lidc import archive, dicom, pickled, png
 from mue.data.lidc.options import Form, Options
 from mue.data.prepared.item import Item, Rejected
 from mue.errors import MueError
@@ -25,12 +17,8 @@ _KNOWN_FORMS = (
 
 
 def detect_form(sources: Sequence[Path]) -> Form:
-    """The form that all the sources are in, by the names of their files.
-
-    Raises:
-        MueError: A source is in no known form, or they are in several.
-    """
-    forms: list[tuple[Path, Form]] = [(s, _form_of_source(s)) for s in expand_sources(sources)]
+    """The form that all the sources are in, by the names of their files."""
+    forms = [(source, _form_of_source(source)) for source in archive.expand_sources(sources)]
     if not forms:
         raise MueError("name at least one file or folder to import")
     first, form = forms[0]
@@ -44,23 +32,18 @@ def detect_form(sources: Sequence[Path]) -> Form:
 
 
 def _form_of_source(source: Path) -> Form:
-    if source.is_file() and source.suffix.lower() in PICKLES:
+    if source.is_file() and archive.is_pickle(source):
         return "pickle"
-    form: Form | None = None
     damage = ""
-    if source.is_dir() or is_archive(source):
-        files = iterate_files(source, lambda name: 1 if _form_of_file(name) else 0, ByteProgress())
-        for file in files:
+    if source.is_dir() or archive.is_archive(source):
+        for file in archive.iterate_files(
+            source, lambda name: 1 if _form_of_file(name) else 0, archive.ByteProgress()
+        ):
             if isinstance(file, Rejected):
                 damage = f" ({file.what} {file.why})"
-            else:
-                form = _form_of_file(file.name)
-                break
-    if form is None:
-        raise MueError(
-            f"{source} is not LIDC-IDRI in a known form{damage}; looked for {_KNOWN_FORMS}"
-        )
-    return form
+            elif form := _form_of_file(file.name):
+                return form
+    raise MueError(f"{source} is not LIDC-IDRI in a known form{damage}; looked for {_KNOWN_FORMS}")
 
 
 def _form_of_file(name: str) -> Form | None:
@@ -83,29 +66,25 @@ def read_items(
     What cannot be imported comes between them as a `Rejected`; one with a key takes back an item
     that came before.
 
-    Args:
-        sources: Folders, archives or pickles, all of one form. A folder that directly holds
-            archives stands for these.
-        form: What `detect_form` returned.
-        options: Crop size and CT window.
-        progress: Called with the bytes of the sources read so far and in all.
+    `sources` are folders, archives or pickles, all of the form that `detect_form` returned; a
+    folder that directly holds archives stands for these. `progress` is called with the bytes of
+    the sources read so far and in all.
 
     Raises:
         MueError: A source is malicious: a path that leaves its archive, a pickle that names a
             function.
     """
-    sources = expand_sources(sources)
+    sources = archive.expand_sources(sources)
     if options.window is not None and form != "dicom":
         raise MueError(
             f"`window` needs Hounsfield units, which only DICOM has; the source is {form}"
         )
     passes = 2 if form == "dicom" else 1
-    done = ByteProgress(passes * total_bytes(sources), progress)
-    if form == "slices":
-        yield from png.read(sources, png.parse_slices, options, done)
-    elif form == "crops":
-        yield from png.read(sources, png.parse_crops, options, done)
+    done = archive.ByteProgress(passes * archive.total_bytes(sources), progress)
+    if form == "dicom":
+        yield from dicom.read(sources, options, done)
     elif form == "pickle":
         yield from pickled.read(sources, options, done)
     else:
-        yield from dicom.read(sources, options, done)
+        parse = png.parse_slices if form == "slices" else png.parse_crops
+        yield from png.read(sources, parse, options, done)

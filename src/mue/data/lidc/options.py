@@ -18,16 +18,13 @@ RATERS = 4
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a user may choose.
-
-    Attributes:
-        size: Side of the crops in pixels. None keeps images as they are, and is 128 for DICOM.
-        window: The Hounsfield units that become black and white; DICOM only. None scales each
-            crop by its own minimum and maximum.
-    """
+    """What a user may choose."""
 
     size: int | None = None
+    """Side of the crops in pixels. None keeps images as they are, and is 128 for DICOM."""
     window: tuple[float, float] | None = None
+    """The Hounsfield units that become black and white; DICOM only. None scales each crop by its
+    own minimum and maximum."""
 
     def __post_init__(self) -> None:
         """Refuse an empty crop or window."""

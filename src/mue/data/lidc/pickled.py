@@ -102,7 +102,7 @@ def _item(name: object, entry: object, path: str, options: Options) -> Item | Re
         image, masks = center_crop(image, masks, options.size)
     except ValueError as error:
         return Rejected(path, str(error))
-    return Item(series, NODULE, str(name), image, masks, None, path)
+    return Item(series, NODULE, str(name), None, path, image, masks)
 
 
 def _printable(name: object) -> str:

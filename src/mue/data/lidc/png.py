@@ -11,7 +11,6 @@ import re
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
@@ -39,34 +38,23 @@ _END = b"IEND\xaeB`\x82"
 _MAX_SIDE = 4096
 
 
+Part = tuple[Key, int | None]
+"""What the name of a file says: its slice, and the number of the mask or None for the image."""
+
+
 # --- names ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """What the name of a file says.
-
-    Attributes:
-        key: The slice it belongs to.
-        mask: The number of the mask, or None for the image.
-    """
-
-    key: Key
-    mask: int | None
 
 
 def parse_slices(name: str) -> Part | None:
     """What a file of the slices layout is, by its path.
 
     >>> parse_slices("LIDC-IDRI-0003/nodule-1/mask-2/slice-0.png")
-    Part(key=('LIDC-IDRI-0003', 'nodule-1', 'slice-0'), mask=2)
+    (('LIDC-IDRI-0003', 'nodule-1', 'slice-0'), 2)
     >>> parse_slices("LIDC-IDRI-0003/nodule-1/notes.txt")
     """
-    found = _SLICES.fullmatch(name)
-    if found is None:
+    if (found := _SLICES.fullmatch(name)) is None:
         return None
-    key = (found["patient"], found["nodule"], found["slice"])
-    return Part(key, None if found["mask"] is None else int(found["mask"]))
+    return (found["patient"], found["nodule"], found["slice"]), _number(found["mask"])
 
 
 def parse_crops(name: str) -> Part | None:
@@ -76,12 +64,11 @@ def parse_crops(name: str) -> Part | None:
     and the same lesion may have another one in the next slice.
 
     >>> parse_crops("train/gt/LIDC-IDRI-0001/z-105.0_c0_l3.png")
-    Part(key=('LIDC-IDRI-0001', 'c0', 'z-105.0'), mask=3)
+    (('LIDC-IDRI-0001', 'c0', 'z-105.0'), 3)
     >>> parse_crops("train/images/LIDC-IDRI-0001_z-105.0_c1.png")
-    Part(key=('LIDC-IDRI-0001', 'c1', 'z-105.0'), mask=None)
+    (('LIDC-IDRI-0001', 'c1', 'z-105.0'), None)
     """
-    found = _CROPS.fullmatch(name)
-    if found is None:
+    if (found := _CROPS.fullmatch(name)) is None:
         return None
     patient, _, stem = (found["image"] or found["truth"]).partition("/")
     if not stem:
@@ -89,19 +76,15 @@ def parse_crops(name: str) -> Part | None:
         patient, stem = (split["patient"], split["stem"]) if split else (patient, patient)
     parts = _CROP_STEM.fullmatch(stem)
     assert parts is not None
-    key = (patient, parts["crop"] or "c0", parts["slice"].replace("/", "_"))
-    return Part(key, None if found["mask"] is None else int(found["mask"]))
+    key = patient, parts["crop"] or "c0", parts["slice"].replace("/", "_")
+    return key, _number(found["mask"])
+
+
+def _number(mask: str | None) -> int | None:
+    return None if mask is None else int(mask)
 
 
 # --- slices ---------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class _Incomplete:
-    """The files of a slice that were found so far, still compressed."""
-
-    image: File | None = None
-    masks: dict[int, File] = field(default_factory=dict)
 
 
 def read(
@@ -112,18 +95,13 @@ def read(
 ) -> Iterator[Item | Rejected]:
     """Assemble slices from sources that are read once, each as soon as its files are complete.
 
-    Only incomplete slices are kept, so memory does not grow with the source. A surplus file that
-    is found late, a fifth mask or a second image, comes as a Rejected with the item's key.
-
-    Args:
-        sources: Folders and archives. All files of a slice are in one of them.
-        parse: What a file is, by its name; None for a file of no slice.
-        options: The size of the crops.
-        progress: Updated with the bytes read.
+    Only incomplete slices are kept, still compressed, so memory does not grow with the source. A
+    surplus file that is found late, a fifth mask or a second image, comes as a Rejected with the
+    item's key. All files of a slice are in one source. `parse` says what a file is, by its name.
     """
     source_of: dict[Key, Path] = {}  # of slices that are done, imported or not
     for source in sources:
-        incomplete: dict[Key, _Incomplete] = {}
+        incomplete: dict[Key, dict[int | None, File]] = {}  # by mask; None is the image
         reported: set[Key] = set()
         for file in iterate_files(
             source, lambda name: MAX_FILE_BYTES if parse(name) else 0, progress
@@ -133,54 +111,43 @@ def read(
                 continue
             part = parse(file.name)
             assert part is not None
-            key = part.key
+            key, mask = part
+            files = incomplete.get(key, {})
             if source_of.get(key, source) != source:
-                if key not in reported:
-                    reported.add(key)
-                    yield Rejected(
-                        file.path, f"is a slice that {source_of[key].name} has already brought"
-                    )
-                continue
-            if surplus := _surplus(part, incomplete.get(key), key in source_of):
-                if key not in reported:
-                    reported.add(key)
-                    yield Rejected(file.path, surplus, key)
+                why = f"is a slice that {source_of[key].name} has already brought"
+                rejected = Rejected(file.path, why)
+            elif key in source_of or mask in files or len(files.keys() | {mask, None}) > 1 + RATERS:
+                one_mask = f"is one mask more than the {RATERS} of its slice"
+                why = "is a second image of the same slice" if mask is None else one_mask
+                rejected = Rejected(file.path, why, key)
                 incomplete.pop(key, None)
                 source_of[key] = source
-                continue
-            files = incomplete.setdefault(key, _Incomplete())
-            if part.mask is None:
-                files.image = file
             else:
-                files.masks[part.mask] = file
-            if files.image is not None and len(files.masks) == RATERS:
-                source_of[key] = source
-                yield _item(incomplete.pop(key), key, options)
+                incomplete[key] = files | {mask: file}
+                if len(incomplete[key]) == 1 + RATERS:
+                    source_of[key] = source
+                    yield _item(incomplete.pop(key), key, options)
+                continue
+            if key not in reported:
+                reported.add(key)
+                yield rejected
         for key, files in incomplete.items():
             source_of[key] = source
-            yield _missing(key, files)
+            image = files.pop(None, None)
+            if image is None:
+                yield Rejected("/".join(key), f"has {len(files)} masks but no image")
+            else:
+                yield Rejected(image.path, f"has {len(files)} masks; a slice has {RATERS}")
 
 
-def _surplus(part: Part, files: _Incomplete | None, complete: bool) -> str | None:
-    """Why a file is one too many for its slice, if it is."""
-    if part.mask is None:
-        if complete or (files is not None and files.image is not None):
-            return "is a second image of the same slice"
-        return None
-    masks = {} if files is None else files.masks
-    if complete or part.mask in masks or len(masks) == RATERS:
-        return f"is one mask more than the {RATERS} of its slice"
-    return None
-
-
-def _item(files: _Incomplete, key: Key, options: Options) -> Item | Rejected:
+def _item(files: dict[int | None, File], key: Key, options: Options) -> Item | Rejected:
     """A slice, decoded."""
-    assert files.image is not None
-    path = files.image.path
+    first = files.pop(None)
+    path = first.path
     try:
-        image = decode_image(files.image.data)
+        image = decode_image(first.data)
         masks = []
-        for _, file in sorted(files.masks.items()):
+        for _, file in sorted(files.items()):
             path = file.path
             mask = decode_mask(file.data)
             if mask.shape != image.shape:
@@ -188,18 +155,11 @@ def _item(files: _Incomplete, key: Key, options: Options) -> Item | Rejected:
                     f"is {_size(mask)} pixels and its image {_size(image)}; they must be the same"
                 )
             masks.append(mask)
-        path = files.image.path
+        path = first.path
         image, stack = center_crop(image, np.stack(masks), options.size)
     except ValueError as error:
         return Rejected(path, str(error))
-    return Item(*key, image, stack, None, path)
-
-
-def _missing(key: Key, files: _Incomplete) -> Rejected:
-    """What an incomplete slice lacks."""
-    if files.image is None:
-        return Rejected("/".join(key), f"has {len(files.masks)} masks but no image")
-    return Rejected(files.image.path, f"has {len(files.masks)} masks; a slice has {RATERS}")
+    return Item(*key, None, path, image, stack)
 
 
 def _size(array: np.ndarray) -> str:
@@ -210,11 +170,7 @@ def _size(array: np.ndarray) -> str:
 
 
 def decode_image(data: bytes) -> UInt8[np.ndarray, "h w"]:
-    """The grey values of a PNG.
-
-    Raises:
-        MueError: With a clause that says what is wrong, to follow on the file's name.
-    """
+    """The grey values of a PNG; an error is a clause that follows on the file's name."""
     if not data.startswith(_SIGNATURE) or len(data) < 24:
         raise MueError("is not a PNG")
     w, h = struct.unpack(">II", data[16:24])  # before memory of that size is taken

@@ -12,43 +12,41 @@ Key = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
-    """One slice of one lesion with the masks of its raters, in no order.
+class Row:
+    """The metadata of a slice."""
 
-    Attributes:
-        patient: LIDC-IDRI-XXXX, or the series UID where the source names no patient.
-        nodule: The lesion, unique within its patient.
-        slice: The slice, unique within its nodule.
-        image: Grey values.
-        masks: The mask of each rater; empty for a rater who annotated nothing.
-        spacing: Millimetres from pixel to pixel, None where the source does not say.
-        source: The file that the image came from, relative to what was imported.
-    """
-
-    patient: str
-    nodule: str
-    slice: str
-    image: UInt8[np.ndarray, "h w"]
-    masks: Bool[np.ndarray, "r h w"]
-    spacing: float | None
-    source: str
+    patient: str  # LIDC-IDRI-XXXX, or the series UID where the source names no patient
+    nodule: str  # the lesion, unique within its patient
+    slice: str  # unique within its nodule
+    spacing: float | None  # millimetres from pixel to pixel, None where the source does not say
+    source: str  # the file that the image came from, relative to what was imported
 
     @property
     def key(self) -> Key:
-        """What names the item."""
+        """What names the slice."""
         return self.patient, self.nodule, self.slice
+
+    @property
+    def id(self) -> str:
+        """A name, unique within the data set."""
+        return "/".join(self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Item(Row):
+    """One slice of one lesion with the masks of its raters, in no order.
+
+    The mask of a rater who annotated nothing is empty.
+    """
+
+    image: UInt8[np.ndarray, "h w"]
+    masks: Bool[np.ndarray, "r h w"]
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """Something that cannot be imported.
-
-    Attributes:
-        what: A path in the source, or the name of a slice or a series.
-        why: What is wrong with it, as one clause that follows on `what`.
-        key: The item to take back, if it was yielded before the error was found.
-    """
+    """Something that cannot be imported: a path in the source, or the name of a slice or series."""
 
     what: str
-    why: str
-    key: Key | None = None
+    why: str  # what is wrong with it, as one clause that follows on `what`
+    key: Key | None = None  # the item to take back, if it was yielded before the error was found

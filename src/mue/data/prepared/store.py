@@ -17,68 +17,36 @@ import io
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from mue.atomic import new_folder
-from mue.data.prepared.item import Item, Key, Rejected
+from mue.data.prepared.item import Item, Key, Rejected, Row
 from mue.data.prepared.splits import SPLITS, Split, split_of
 from mue.errors import MueError
 
 META, INDEX, IMAGES, MASKS = "meta.json", "index.csv", "images.npy", "masks.npy"
 FORMAT = "mue prepared slices 1"
-_COLUMNS = ("patient", "nodule", "slice", "spacing", "source")
+_COLUMNS = tuple(field.name for field in fields(Row))
+_SIDES = "{} masks of {} x {}"
 _MAX_META_BYTES, _MAX_INDEX_BYTES = 1 << 20, 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """The metadata of a slice.
-
-    Attributes:
-        patient: The patient.
-        nodule: The lesion, unique within its patient.
-        slice: The slice, unique within its lesion.
-        spacing: Millimetres from pixel to pixel, None where unknown.
-        source: The file it came from, as a path inside the source.
-    """
-
-    patient: str
-    nodule: str
-    slice: str
-    spacing: float | None
-    source: str
-
-    @property
-    def id(self) -> str:
-        """A name, unique within the data set."""
-        return f"{self.patient}/{self.nodule}/{self.slice}"
-
-
-@dataclass(frozen=True, slots=True)
 class Prepared:
-    """A prepared folder, opened: the arrays are memory-mapped.
-
-    Attributes:
-        folder: Its path.
-        meta: The content of `meta.json`.
-        rows: A row for each slice.
-        images: Grey values.
-        masks: Packed bits of the raters' masks.
-        digest: sha256 of `meta.json`, which holds those of the other files.
-    """
+    """A prepared folder, opened: the arrays are memory-mapped."""
 
     folder: Path
-    meta: dict[str, Any]
-    rows: tuple[Row, ...]
+    meta: dict[str, Any]  # the content of `meta.json`
+    rows: tuple[Row, ...]  # one for each slice
     images: NDArray[np.uint8]
-    masks: NDArray[np.uint8]
-    digest: str
+    masks: NDArray[np.uint8]  # packed bits
+    digest: str  # sha256 of `meta.json`, which holds those of the other files
 
     @property
     def size(self) -> tuple[int, int]:
@@ -121,12 +89,12 @@ def write_prepared(
         shape: tuple[int, ...] | None = None
         with (folder / "unsorted").open("w+b") as unsorted:
             for item in items:
-                if isinstance(item, Item) and shape not in (None, item.masks.shape):
-                    item = Rejected(
-                        item.source,
-                        f"is {_sides(item.masks.shape)}, and the slices before it are "
-                        f"{_sides(shape)}",
-                    )
+                if isinstance(item, Item):
+                    shape = shape or item.masks.shape
+                    if item.masks.shape != shape:
+                        one, others = (_SIDES.format(*s) for s in (item.masks.shape, shape))
+                        why = f"is {one}, and the slices before it are {others}"
+                        item = Rejected(item.source, why)
                 if isinstance(item, Rejected):
                     if not skip_bad:
                         raise MueError(
@@ -136,12 +104,10 @@ def write_prepared(
                     if item.key is not None:
                         rows.pop(item.key, None)
                     continue
-                shape = item.masks.shape
-                offset = unsorted.tell()
+                rows[item.key] = unsorted.tell(), Row(*item.key, item.spacing, item.source)
                 unsorted.write(item.image.tobytes())
                 bits = np.packbits(item.masks.reshape(len(item.masks), -1), axis=1)
                 unsorted.write(bits.tobytes())
-                rows[item.key] = offset, Row(*item.key, item.spacing, item.source)
             if shape is None or not rows:
                 why = f": {rejected[0].what}: {rejected[0].why}" if rejected else ""
                 raise MueError(f"the source must hold at least one whole slice, and has none{why}")
@@ -160,10 +126,6 @@ def write_prepared(
         }
         (folder / META).write_text(json.dumps(meta, indent=2) + "\n")
     return tuple(rejected)
-
-
-def _sides(shape: tuple[int, ...] | None) -> str:
-    return "nothing" if shape is None else f"{shape[0]} masks of {shape[1]} x {shape[2]}"
 
 
 def _natural(key: tuple[str, ...]) -> list[tuple[int, int, str]]:
@@ -186,23 +148,20 @@ def _sort(unsorted: BinaryIO, offsets: list[int], shape: tuple[int, ...], folder
             masks.write(unsorted.read(r * mask_bytes))
 
 
-@dataclass(frozen=True, slots=True)
-class _Lines:
+class _Lines(io.StringIO):
     r"""Ends lines by \n. The csv writer ends them by \r\n, and so quotes names with either."""
 
-    file: TextIO
-
     def write(self, line: str) -> int:
-        return self.file.write(line.removesuffix("\r\n") + "\n")
+        return super().write(line.removesuffix("\r\n") + "\n")
 
 
 def _write_index(path: Path, rows: list[Row]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        table = csv.writer(_Lines(file), lineterminator="\r\n")
-        table.writerow(_COLUMNS)
-        for row in rows:
-            spacing = "" if row.spacing is None else repr(float(row.spacing))
-            table.writerow([row.patient, row.nodule, row.slice, spacing, row.source])
+    table = csv.writer(lines := _Lines(newline=""), lineterminator="\r\n")
+    table.writerow(_COLUMNS)
+    for row in rows:
+        spacing = "" if row.spacing is None else repr(float(row.spacing))
+        table.writerow([*row.key, spacing, row.source])
+    path.write_bytes(lines.getvalue().encode())
 
 
 def _digest(path: Path) -> str:
@@ -224,8 +183,7 @@ def open_prepared(folder: str | Path, *, verify: bool = False) -> Prepared:
     content = _read(path, _MAX_META_BYTES)
     try:
         meta = json.loads(content)
-        n, (h, w) = int(meta["slices"]), map(int, meta["size"])
-        raters = int(meta["raters"])
+        n, (h, w), raters = int(meta["slices"]), map(int, meta["size"]), int(meta["raters"])
         known = meta["format"] == FORMAT
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise MueError(f"{path} must describe prepared slices, and does not: {error!r}") from None
@@ -241,14 +199,9 @@ def open_prepared(folder: str | Path, *, verify: bool = False) -> Prepared:
     rows = _read_index(folder / INDEX)
     if len(rows) != n:
         raise MueError(f"{folder / INDEX} must have {n} slices, got {len(rows)}; import it again")
-    return Prepared(
-        folder,
-        meta,
-        rows,
-        _map(folder / IMAGES, (n, h, w)),
-        _map(folder / MASKS, (n, raters, -(-h * w // 8))),
-        hashlib.sha256(content).hexdigest(),
-    )
+    images = _map(folder / IMAGES, (n, h, w))
+    masks = _map(folder / MASKS, (n, raters, -(-h * w // 8)))
+    return Prepared(folder, meta, rows, images, masks, hashlib.sha256(content).hexdigest())
 
 
 def _read(path: Path, max_bytes: int) -> bytes:

@@ -12,29 +12,17 @@ from mue.data.prepared.store import Prepared
 
 @dataclass(frozen=True, slots=True)
 class DataSummary:
-    """What prepared slices hold.
-
-    Attributes:
-        patients: Number of patients.
-        nodules: Number of nodules.
-        slices: Number of slices.
-        annotated: Number of slices with 0, 1, … r masks that are not empty.
-        splits: Number of patients and of slices of each split.
-        size: Height and width.
-        spacing: Smallest and largest millimetres from pixel to pixel, where known.
-        form: The form they were imported from.
-        digest: sha256 of all of it.
-    """
+    """How many patients, nodules and slices were prepared, and of what kind."""
 
     patients: int
     nodules: int
     slices: int
-    annotated: tuple[int, ...]
-    splits: dict[str, tuple[int, int]]
-    size: tuple[int, int]
-    spacing: tuple[float, float] | None
-    form: str
-    digest: str
+    annotated: tuple[int, ...]  # slices with 0, 1, … r masks that are not empty
+    splits: dict[str, tuple[int, int]]  # patients and slices of each split
+    size: tuple[int, int]  # height and width
+    spacing: tuple[float, float] | None  # smallest and largest mm from pixel to pixel, where known
+    form: str  # what they were imported from
+    digest: str  # sha256 of all of it
 
 
 def summarize(prepared: Prepared) -> DataSummary:
