@@ -18,14 +18,14 @@ _KNOWN_FORMS = (
 
 def detect_form(sources: Sequence[Path]) -> Form:
     """The form that all the sources are in, by the names of their files."""
-    forms = [(source, _form_of_source(source)) for source in archive.expand_sources(sources)]
-    if not forms:
+    sources = archive.expand_sources(sources)
+    if not sources:
         raise MueError("name at least one file or folder to import")
-    first, form = forms[0]
-    for source, other in forms:
-        if other != form:
+    form = _form_of_source(sources[0])
+    for source in sources[1:]:
+        if (other := _form_of_source(source)) != form:
             raise MueError(
-                f"import sources of one form at a time: {first.name} is {form}, "
+                f"import sources of one form at a time: {sources[0].name} is {form}, "
                 f"{source.name} is {other}"
             )
     return form
