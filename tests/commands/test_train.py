@@ -20,8 +20,8 @@ from mue.config.schema import ComputeConfig
 from mue.data.random import uniform
 from mue.data.synthetic.toy import Bars
 from mue.errors import MueError
-from mue.models.build import Backbone, build_learner, build_modal
-from mue.nn.backbone import Features
+from mue.models.build import build_learner, build_modal
+from mue.nn.backbone import Backbone, Features
 from mue.training.checkpoint import RunError, export, load_config, load_network, load_state_
 from mue.training.log import NonFiniteError, read_log
 from mue.training.state import Training

@@ -1,17 +1,13 @@
 import dataclasses
-import re
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from mue.config.presets import preset
 from mue.config.schema import CodebookConfig, Config, LatentConfig, ModelConfig
 from mue.models import build
-from mue.models.build import Backbone, build_backbone, build_learner, build_network
-from mue.nn.backbone import Features
+from mue.models.build import build_backbone, build_learner, build_network
+from mue.nn.backbone import Backbone, Features
 
 
 class Flat(nn.Module):
@@ -61,24 +57,6 @@ def test_a_new_backbone_is_one_line_of_the_table_for_every_method(monkeypatch, m
     assert trace.logits.shape == (4, answers, 1, 6, 6)
     assert learner.network.axes == 3
     assert isinstance(learner.network.propose(torch.rand(1, 2, 6, 6), 1).logits, torch.Tensor)
-
-
-def test_the_backbone_of_contributing_is_trained_and_loaded(tmp_path, monkeypatch):
-    page = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
-    section = page.split("## Add a backbone")[1].split("\n## ")[0]
-    code = "\n".join(re.findall(r"```python\n(.*?)```", section, re.DOTALL))
-    short = code.replace('mue.preset("toy")', 'config_of("toy")')
-    assert short != code
-
-    def config_of(name: str) -> Config:
-        config = preset(name)
-        return dataclasses.replace(config, train=dataclasses.replace(config.train, steps=3))
-
-    monkeypatch.chdir(tmp_path)
-    found: dict[str, Any] = {"config_of": config_of}
-    exec(compile(short, "CONTRIBUTING.md", "exec"), found)
-    answers = found["predictor"].propose(torch.rand(1, 8, 8), k=2)
-    assert answers.y.shape == (1, 2, 1, 8, 8)
 
 
 def test_an_unknown_backbone_is_refused_with_those_that_are_known():

@@ -23,8 +23,9 @@ from mue.data.prepared.store import open_prepared
 from mue.data.source import Source
 from mue.devices import choose_device
 from mue.errors import MueError
-from mue.models.build import Backbone, build_learner
+from mue.models.build import build_learner
 from mue.models.learner import Learner
+from mue.nn.backbone import Backbone
 from mue.training import distributed
 from mue.training.batches import batch_share
 from mue.training.checkpoint import (

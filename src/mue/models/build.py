@@ -1,7 +1,6 @@
 """From a configuration to networks: the only place that knows numbers."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from torch import nn
 
@@ -12,28 +11,10 @@ from mue.models.learner import ExactLearner, VqLearner
 from mue.models.modal import Modal
 from mue.models.posterior import Posterior
 from mue.models.probunet import GaussianNet, LatentLearner, ProbUNet
-from mue.nn.backbone import Decoder, Encoder
+from mue.nn.backbone import Backbone
 from mue.nn.codebook import Codebook, Usage
 from mue.nn.mlp import MLPDecoder, MLPEncoder
 from mue.nn.unet import Concatenate, ScaleShift, UNetDecoder, UNetEncoder
-
-
-@dataclass(frozen=True, slots=True)
-class Backbone:
-    """How to build an encoder and a decoder that fit one another.
-
-    Every method builds its networks from these two; `vq` and `probunet` need several encoders.
-
-    Attributes:
-        encoder: `encoder(c_in)` for inputs of so many channels.
-        decoder: `decoder(code_width, heads)` for codes or latents of that width (0 for none),
-            with `heads` answers side by side in the channels.
-        width: Length of the encoder's pooled vector.
-    """
-
-    encoder: Callable[[int], Encoder]
-    decoder: Callable[[int, int], Decoder]
-    width: int
 
 
 def unet(m: ModelConfig) -> Backbone:

@@ -1,5 +1,6 @@
 """What an encoder and a decoder must do: bring your own, or take those beside this file."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -43,3 +44,21 @@ class Decoder(Protocol):
     ) -> Float[Tensor, "b k *y"]:
         """Logits of an answer for each code."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Backbone:
+    """How to build an encoder and a decoder that fit one another.
+
+    Every method builds its networks from these two; `vq` and `probunet` need several encoders.
+
+    Attributes:
+        encoder: `encoder(c_in)` for inputs of so many channels.
+        decoder: `decoder(code_width, heads)` for codes or latents of that width (0 for none),
+            with `heads` answers side by side in the channels.
+        width: Length of the encoder's pooled vector.
+    """
+
+    encoder: Callable[[int], Encoder]
+    decoder: Callable[[int, int], Decoder]
+    width: int

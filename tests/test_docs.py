@@ -1,0 +1,132 @@
+"""The pages are true: their Python runs, their commands parse, their links lead somewhere."""
+
+import inspect
+import re
+import runpy
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mue.cli import main as cli
+from mue.commands import import_lidc
+from mue.config.presets import PRESETS
+from mue.data.build import SOURCES
+from mue.evaluation.raters import METRICS
+from mue.models.build import BACKBONES
+
+ROOT = Path(__file__).parents[1]
+PAGES = [
+    "README.md",
+    "CONTRIBUTING.md",
+    *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").glob("*.md")),
+]
+PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+# --- Python ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tables() -> Iterator[None]:
+    """Takes back what a page adds to the tables of names."""
+    before = [(table, dict(table)) for table in (SOURCES, BACKBONES, METRICS, PRESETS)]
+    yield
+    for table, content in before:
+        table.clear()
+        table.update(content)  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+
+def run_page(name: str, folder: Path) -> None:
+    """Run the blocks of a page in order in one namespace, and call each test that one defines."""
+    page, names = (ROOT / name).read_text(), dict[str, Any]()
+    for found in PYTHON.finditer(page):
+        line = page[: found.start()].count("\n") + 1
+        known = set(names)
+        exec(compile("\n" * line + found[1], name, "exec"), names)  # with the page's line numbers
+        for test in [n for n in names if n.startswith("test_") and n not in known]:
+            wants_folder = "tmp_path" in inspect.signature(names[test]).parameters
+            names[test](*[folder / test] * wants_folder)
+
+
+@pytest.mark.usefixtures("tables")
+@pytest.mark.parametrize("name", [p for p in PAGES if PYTHON.search((ROOT / p).read_text())])
+def test_the_python_of_a_page_runs(name: str, lesions: Path, tmp_path: Path, monkeypatch):
+    if "mue.kernels" in (ROOT / name).read_text():
+        pytest.importorskip("mue.kernels")
+    shutil.copytree(lesions, tmp_path / "lidc")  # a page takes it for prepared data
+    monkeypatch.chdir(tmp_path)
+    run_page(name, tmp_path)
+
+
+def test_the_python_of_the_readme_ranks_four_answers(tmp_path, capsys):
+    run_page("README.md", tmp_path)
+    prob = [float(p) for p in re.findall(r"probability (\d\.\d+)", capsys.readouterr().out)]
+    # merged, the answers of any category are its four digits; a category sums to 1
+    assert sum(p > 0.05 for p in prob) == 4
+    assert prob == sorted(prob, reverse=True)
+    assert sum(prob) == pytest.approx(1, abs=0.01)
+
+
+def test_the_example_recovers_each_probability_of_three_points(capsys):
+    runpy.run_path(str(ROOT / "examples" / "vector.py"), run_name="__main__")
+    pairs = re.findall(r"predicted (\d\.\d+), true (\d\.\d+)", capsys.readouterr().out)
+    assert len(pairs) == 3 * 3
+    for predicted, true in pairs:
+        assert float(predicted) == pytest.approx(float(true), abs=0.03)
+
+
+# --- commands -------------------------------------------------------------------------------------
+
+
+class Parsed(Exception):  # noqa: N818
+    """A command line was understood."""
+
+
+def parsed(*_: Any, **__: Any) -> None:
+    raise Parsed
+
+
+def command_lines(name: str) -> list[str]:
+    """Each `mue ...` of a page, in a line of its own or within a sentence."""
+    text = (ROOT / name).read_text().replace("\\\n", " ")
+    lines = re.findall(r"^(?: {4,}.*-m |    |)(mue [a-z].*)$", text, re.MULTILINE)
+    lines += re.findall(r"`(?:torchrun [^`]* -m )?(mue [a-z][^`]*)`", text)
+    whole = (re.sub(r"\s+(#|\|\|).*", "", " ".join(line.split())) for line in lines)
+    return [line for line in whole if not re.search(r"…(?!\s|$)|\s…|\.\.\.", line)]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_command_of_a_page_parses(name: str, monkeypatch: pytest.MonkeyPatch):
+    verbs = ("calibrate", "compare", "demo", "evaluate", "export", "figure", "predict", "train")
+    for verb in (*verbs, "inspect"):
+        monkeypatch.setattr(getattr(cli, verb), verb, parsed)
+    monkeypatch.setattr(import_lidc, "import_lidc", parsed)
+    monkeypatch.setitem(PRESETS, "signs", PRESETS["toy"])  # CONTRIBUTING adds it
+    for line in command_lines(name):
+        words = shlex.split(line.replace("PRESET", "toy"))[1:]
+        if len(words) == 1 and words != ["demo"]:
+            continue  # the name of a command in a sentence
+        if words[0] == "train" and not {"--out", "--help"} & set(words):
+            words += ["--out", "DIR"]  # left out in a sentence
+        with pytest.raises((Parsed, SystemExit)) as stop:
+            cli.main(words)
+        assert stop.type is Parsed or "--help" in words, line
+
+
+# --- links ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*PAGES, "CHANGELOG.md"])
+def test_every_local_link_leads_somewhere(name: str):
+    page = ROOT / name
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", page.read_text()):
+        there = (page.parent / target) if target else page
+        assert there.exists(), f"{name} links to {target}"
+        if anchor:
+            heads = re.findall(r"^#+ (.*)$", there.read_text(), re.MULTILINE)
+            slugs = {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in heads}
+            assert anchor in slugs, f"{name} links to {target}#{anchor}"
