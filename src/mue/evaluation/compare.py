@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mue.data.build import build_source, check_shapes
-from mue.data.prepared.dataset import Slices
 from mue.data.prepared.splits import Split
-from mue.data.prepared.store import open_prepared
+from mue.data.source import Source
 from mue.errors import MueError
-from mue.evaluation.answers import Progress
-from mue.evaluation.known_modes import evaluate_modes
+from mue.evaluation.answers import Progress, propose_all
+from mue.evaluation.known_modes import ModeEvaluation, evaluate_modes
 from mue.evaluation.raters import METRICS, evaluate_raters
 from mue.inference.predictor import MAX_SAMPLES, Predictor
 from mue.metrics.interval import Interval, interval
@@ -43,14 +43,10 @@ class ComparedModel:
     """A model in a comparison; one that samples has a row for each number of samples.
 
     Attributes:
-        model: Its name.
-        method: How it was trained.
         samples: Number of samples, or None for a model that ranks its answers.
         answers: Answers to each input.
         passes: Forward passes of the network for them.
-        parameters: Number of parameters.
         per_second: Answers per second, measured on this machine.
-        metrics: Each with its interval.
     """
 
     model: str
@@ -88,14 +84,13 @@ def metrics_of(models: Sequence[ComparedModel]) -> list[str]:
 
 def best(models: Sequence[ComparedModel]) -> dict[str, int]:
     """Index of the best model by each metric; in a tie the first."""
-    found: dict[str, int] = {}
-    for metric in metrics_of(models):
+
+    def error(i: int, metric: str) -> float:
+        found = models[i].metrics.get(metric)
         sign = -1 if metric in HIGHER else 1
-        means = {
-            i: sign * m.metrics[metric].mean for i, m in enumerate(models) if metric in m.metrics
-        }
-        found[metric] = min(means, key=means.__getitem__)
-    return found
+        return math.inf if found is None else sign * found.mean
+
+    return {m: min(range(len(models)), key=partial(error, metric=m)) for m in metrics_of(models)}
 
 
 def compare_models(
@@ -115,20 +110,21 @@ def compare_models(
     number alone: the others would take hours. `progress` is called with the name of a row, the
     number of inputs that are done, and of all.
     """
-    check_comparable(predictors, data=data, split=split, samples=samples)
+    source = check_comparable(predictors, data=data, split=split, samples=samples)
+    x = source.pair(torch.arange(_TIMED)).x
     found: list[ComparedModel] = []
     for model, predictor in predictors.items():
-        for count in _counts(predictor, samples):
-            name = _name(model, count)
-
-            def report(done: int, total: int, name: str = name) -> None:
-                if progress is not None:
-                    progress(name, done, total)
-
+        counts = samples if single_pass(predictor) else (min(samples),)
+        for count in counts if predictor.is_sampler else (None,):
+            report = partial(progress, _name(model, count)) if progress else None
+            about: dict[str, Any] = {"split": split, "seed": seed, "progress": report}
             if data is None:
-                metrics = _on_game(predictor, split, inputs, seed, count, report)
+                scores = evaluate_modes(predictor, inputs=inputs, k=count or 16, **about)
+                metrics = _mode_metrics(scores)
             else:
-                metrics = _on_slices(predictor, data, split, seed, count, report)
+                batch = max(1, 512 // (count or 16))
+                scores = evaluate_raters(predictor, data, samples=count or 1, batch=batch, **about)
+                metrics = _rater_metrics(scores.report())
             answers = count or min(16, predictor.max_answers)
             found.append(
                 ComparedModel(
@@ -138,7 +134,7 @@ def compare_models(
                     answers=answers,
                     passes=predictor.network.forward_passes(answers),
                     parameters=sum(p.numel() for p in predictor.network.parameters()),
-                    per_second=_speed(predictor, answers, data, split),
+                    per_second=_TIMED * answers / _seconds(predictor, x, answers),
                     metrics=metrics,
                 )
             )
@@ -151,16 +147,16 @@ def check_comparable(
     data: str | Path | None = None,
     split: Split = "test",
     samples: Sequence[int] = SAMPLES,
-) -> None:
+) -> Source:
     """Refuse models that answer different questions, or that are not computed alike.
 
-    A comparison of speed is fair only where all models have the same precision and device.
+    A comparison of speed is fair only where all models have the same precision and device. Returns
+    the data set that all of them take.
     """
     if len(predictors) < 2:
         raise MueError(f"a comparison needs at least two different models, got {len(predictors)}")
-    for count in samples or (0,):
-        if not 1 <= count <= MAX_SAMPLES:
-            raise MueError(f"`samples` must be numbers in 1..{MAX_SAMPLES}, got {list(samples)}")
+    if not samples or min(samples) < 1 or max(samples) > MAX_SAMPLES:
+        raise MueError(f"`samples` must be numbers in 1..{MAX_SAMPLES}, got {list(samples)}")
     (first, ours), *others = predictors.items()
     for name, other in others:
         for what, mine, theirs in (
@@ -180,12 +176,7 @@ def check_comparable(
     source = build_source(one, split, seed=0, device=ours.device, data=data, resident="off")
     for predictor in predictors.values():
         check_shapes(predictor.config, source, predictor.network.axes)
-
-
-def _counts(predictor: Predictor, samples: Sequence[int]) -> Sequence[int | None]:
-    if not predictor.is_sampler:
-        return (None,)
-    return samples if single_pass(predictor) else (min(samples),)
+    return source
 
 
 def single_pass(predictor: Predictor) -> bool:
@@ -193,62 +184,22 @@ def single_pass(predictor: Predictor) -> bool:
     return predictor.network.forward_passes(2) == 1
 
 
-def _on_game(
-    predictor: Predictor,
-    split: Split,
-    inputs: int,
-    seed: int,
-    samples: int | None,
-    progress: Progress,
-) -> dict[str, Interval]:
-    found = evaluate_modes(
-        predictor, split=split, inputs=inputs, seed=seed, k=samples or 16, progress=progress
-    )
-    each = torch.arange(inputs)  # inputs are independent of one another
+def _mode_metrics(scores: ModeEvaluation) -> dict[str, Interval]:
+    each = torch.arange(len(scores.group))  # inputs are independent of one another
     return {
-        name: interval(values, each, generator=torch.Generator().manual_seed(0))
-        for name, values in (
-            ("mode_tv", mode_tv(found.predicted, found.true)),
-            ("mode_mae", mode_mae(found.predicted, found.true)),
+        metric.__name__: interval(
+            metric(scores.predicted, scores.true), each, generator=torch.Generator().manual_seed(0)
         )
+        for metric in (mode_tv, mode_mae)
     }
 
 
-def _on_slices(
-    predictor: Predictor,
-    data: str | Path,
-    split: Split,
-    seed: int,
-    samples: int | None,
-    progress: Progress,
-) -> dict[str, Interval]:
-    batch = 32 if samples is None else max(1, 512 // samples)
-    content: dict[str, Any] = evaluate_raters(
-        predictor,
-        data,
-        split=split,
-        seed=seed,
-        samples=samples or 1,
-        batch=batch,
-        progress=progress,
-    ).report()
+def _rater_metrics(report: dict[str, Any]) -> dict[str, Interval]:
     shown = [name for name, m in METRICS.items() if m.in_report and m.in_comparison]
-    found = {name: Interval(**content[name]) for name in shown if name in content}
+    found = {name: Interval(**report[name]) for name in shown if name in report}
     for name in ("brier", "ece"):
-        found[f"presence {name}"] = Interval(**{"std": math.nan, **content["presence"][name]})
+        found[f"presence {name}"] = Interval(**{"std": math.nan, **report["presence"][name]})
     return found
-
-
-def _speed(predictor: Predictor, answers: int, data: str | Path | None, split: Split) -> float:
-    """Answers per second."""
-    index = torch.arange(_TIMED)
-    if data is None:
-        source = build_source(predictor.config.data, split, seed=0, device=predictor.device)
-        x = source.case(index.to(predictor.device)).x
-    else:
-        slices = Slices(open_prepared(data), split, device=predictor.device)
-        x = slices.case(index % len(slices)).x
-    return len(x) * answers / _seconds(predictor, x, answers)
 
 
 def _seconds(predictor: Predictor, x: Tensor, answers: int) -> float:
@@ -271,13 +222,7 @@ def _seconds(predictor: Predictor, x: Tensor, answers: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The error of a model with a given number of answers, and how long they take.
-
-    Attributes:
-        answers: To each input: samples, or the most probable answers.
-        mode_tv: Total variation distance to the true probabilities, mean over inputs.
-        seconds: For the answers to one input, measured on this machine.
-    """
+    """The error of a model with a number of answers, and the seconds they take for one input."""
 
     answers: int
     mode_tv: float
@@ -303,25 +248,17 @@ def sample_curve(
     if not predictor.is_sampler:
         counts = (min(16, predictor.max_answers),)
     source = build_source(predictor.config.data, split, seed=seed, device=predictor.device)
-    generator = torch.Generator().manual_seed(seed)
     tv: dict[int, list[Tensor]] = {n: [] for n in sorted(set(counts))}
-    for i in range(inputs):
-        case = source.case(torch.tensor([i], device=predictor.device))
-        h = predictor.propose(case.x, max(counts), generator=generator)
+    about: dict[str, Any] = {"seed": seed, "min_prob": 0.0, "progress": progress}
+    for case, h in propose_all(predictor, source, inputs, max(counts), batch=1, **about):
         mode = F.one_hot(nearest_mode(h.y, case.ys), case.q.shape[1])
         for n, found in tv.items():
-            weight = (
-                h.prob[:, :n] if not predictor.is_sampler else torch.full_like(h.prob[:, :n], 1 / n)
-            )
-            p = (mode[:, :n] * weight[:, :, None]).sum(dim=1)
+            weight = torch.full_like(h.prob, 1 / n) if predictor.is_sampler else h.prob
+            p = (mode[:, :n] * weight[:, :n, None]).sum(dim=1)
             found.append(mode_tv(p, case.q).cpu())
-        if progress is not None:
-            progress(i + 1, inputs)
     x = source.case(torch.tensor([0], device=predictor.device)).x
-    return [
-        Point(n, torch.cat(found).mean().item(), _seconds(predictor, x, n))
-        for n, found in tv.items()
-    ]
+    mean = {n: torch.cat(found).mean().item() for n, found in tv.items()}
+    return [Point(n, error, _seconds(predictor, x, n)) for n, error in mean.items()]
 
 
 # --- densities of latents -------------------------------------------------------------------------
@@ -354,15 +291,13 @@ def latent_samples(
     """K samples for each input, with their modes and the densities of their latents."""
     source = build_source(predictor.config.data, split, seed=seed, device=predictor.device)
     generator = torch.Generator().manual_seed(seed)
-    mode: list[Tensor] = []
-    density: list[Tensor] = []
-    true: list[Tensor] = []
+    batches: list[tuple[Tensor, ...]] = []
     group: list[str] = []
     for index in torch.arange(inputs, device=predictor.device).split(50):
         case = source.case(index)
         found = predictor.densities(case.x, k, generator=generator)
-        mode.append(nearest_mode(found.y, case.ys).cpu())
-        density.append(found.log_density.cpu())
-        true.append(case.q.cpu())
+        mode = nearest_mode(found.y, case.ys)
+        batches.append((mode.cpu(), found.log_density.cpu(), case.q.cpu()))
         group.extend(case.group)
-    return LatentSamples(torch.cat(mode), torch.cat(density), torch.cat(true), tuple(group))
+    mode, log_density, true = (torch.cat(tensors) for tensors in zip(*batches, strict=True))
+    return LatentSamples(mode, log_density, true, tuple(group))

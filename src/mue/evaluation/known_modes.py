@@ -21,14 +21,11 @@ class ModeEvaluation:
     """The probability that a model gives to each known mode of each input.
 
     Attributes:
-        predicted: Probability given to each mode.
-        true: Probability of each mode.
         rest: Probability of the answers that were not decoded.
         group: Category of each input.
         codes: Codes in use: more probable than 1 % for some input.
         k: Answers decoded for each input, at most.
         seed: Of the inputs.
-        split: Which part of the data.
     """
 
     predicted: Float[Tensor, "b m"]
@@ -95,34 +92,22 @@ def evaluate_modes(
 ) -> ModeEvaluation:
     """Compare predicted with true probabilities of modes. The model is not changed.
 
-    The probability of each of the k most probable answers counts for the true mode it is nearest
-    to.
+    The probability of each of the k most probable answers counts for its nearest true mode.
     """
     if inputs < 1:
         raise MueError(f"`inputs` must be at least 1, got {inputs}")
     k = min(k, predictor.max_answers)
     batch = max(1, min(50, 8192 // max(1, k))) if batch is None else batch
     source = build_source(predictor.config.data, split, seed=seed, device=predictor.device)
-    predicted: list[Tensor] = []
-    true: list[Tensor] = []
-    rest: list[Tensor] = []
+    batches: list[tuple[Tensor, ...]] = []
     group: list[str] = []
-    codes: list[tuple[Tensor, Tensor]] = []
     for case, h in propose_all(
         predictor, source, inputs, k, batch=batch, seed=seed, progress=progress
     ):
-        predicted.append(mode_probabilities(h.y, h.prob, case.ys).cpu())
-        true.append(case.q.cpu())
-        rest.append(h.rest.cpu())
+        p = mode_probabilities(h.y, h.prob, case.ys)
+        found = p, case.q, h.rest, h.code.flatten(), h.prob.flatten()
+        batches.append(tuple(tensor.cpu() for tensor in found))
         group.extend(case.group)
-        codes.append((h.code.cpu(), h.prob.cpu()))
-    return ModeEvaluation(
-        predicted=torch.cat(predicted),
-        true=torch.cat(true),
-        rest=torch.cat(rest),
-        group=tuple(group),
-        codes=codes_in_use(predictor.codes, codes),
-        k=k,
-        split=split,
-        seed=seed,
-    )
+    p, q, rest, code, prob = (torch.cat(tensors) for tensors in zip(*batches, strict=True))
+    codes = codes_in_use(predictor.codes, code, prob)
+    return ModeEvaluation(p, q, rest, tuple(group), codes, k, seed, split)

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
@@ -47,15 +48,7 @@ FIRST = (1, 4, 8, 16)
 
 @dataclass(frozen=True, slots=True)
 class Masks:
-    """A batch of slices: answers and raters as masks.
-
-    Attributes:
-        s: The answers, cut at one half.
-        p: Their probabilities, normalised.
-        ys: The raters' masks.
-        q: Weight of each rater.
-        hypotheses: The answers as they were proposed.
-    """
+    """A batch of slices: answers s, cut at one half, by probability p (normalised); raters by q."""
 
     s: Bool[Tensor, "b k c h w"]
     p: Float[Tensor, "b k"]
@@ -72,11 +65,7 @@ class Distances:
     are not kept but the energy distance of the first n samples.
 
     Attributes:
-        sy: Of each answer and each rater; 1 for an answer that was not kept.
-        ss: Of the answers among themselves.
-        yy: Of the raters among themselves.
-        p: Probability of each answer; 0 for one that was not kept.
-        q: Weight of each rater.
+        sy: Of each answer and each rater; 1 for an answer that was not kept, whose p is 0.
         first: Energy distance of the first n samples, by n; empty for a model that ranks.
         seed: Of the samples of `ged_n` and `hm_iou_n`.
     """
@@ -85,6 +74,7 @@ class Distances:
     ss: Float[Tensor, "b k2 k2"]
     yy: Float[Tensor, "b m m"]
     p: Float[Tensor, "b k"]
+    code: Int[Tensor, "b k"]
     q: Float[Tensor, "b m"]
     first: dict[int, Float[Tensor, " b"]]
     seed: int
@@ -96,10 +86,7 @@ class Distances:
         return k if self.first else min(TOP, k)
 
     def sample(self, n: int) -> Int[Tensor, "b n"] | None:
-        """Sample n answers by their probability; of a model that samples, the first n it gave.
-
-        None where it gave fewer.
-        """
+        """Sample n answers by probability; of a sampler the first n, None where it gave fewer."""
         if not self.first:
             return draws(self.p, n, torch.Generator().manual_seed(self.seed))
         b, k = self.p.shape
@@ -187,13 +174,10 @@ class RaterEvaluation:
     """The metrics of a model, slice by slice.
 
     Attributes:
-        id: Name of each slice.
-        patient: Whom it shows.
         columns: Each metric of `METRICS` that is defined for the model.
         codes: Codes in use: more probable than 1 % for some slice.
         answers: Answers to each slice, at most; the samples of a model that samples.
         passes: Forward passes of the network for them.
-        split: Which patients.
         data: Digest of the prepared data.
     """
 
@@ -208,22 +192,18 @@ class RaterEvaluation:
 
     def report(self) -> dict[str, object]:
         """Every metric with its bootstrap interval over patients."""
-        names = sorted(set(self.patient))
-        number = {name: i for i, name in enumerate(names)}
-        group = torch.tensor([number[p] for p in self.patient])
+        names, inverse = np.unique(self.patient, return_inverse=True)
+        group = torch.from_numpy(inverse)
         predicted, share = self.columns["presence"], self.columns["annotated"]
 
         def of(values: Tensor) -> dict[str, float]:
             return asdict(interval(values, group, generator=torch.Generator().manual_seed(0)))
 
-        error = asdict(
-            interval_of(
-                lambda index: ece(predicted[index], share[index]).item(),
-                group,
-                generator=torch.Generator().manual_seed(0),
-            )
-        )
-        del error["std"]  # it is one number for all slices
+        def error(index: Tensor) -> float:
+            return ece(predicted[index], share[index]).item()
+
+        of_ece = asdict(interval_of(error, group, generator=torch.Generator().manual_seed(0)))
+        del of_ece["std"]  # it is one number for all slices
         bins = reliability(predicted, share)
         rows = zip(bins.count.tolist(), bins.predicted.tolist(), bins.share.tolist(), strict=True)
         return {
@@ -236,7 +216,7 @@ class RaterEvaluation:
             **{name: of(v) for name, v in self.columns.items() if METRICS[name].in_report},
             "presence": {
                 "brier": of(brier(predicted, share)),
-                "ece": error,
+                "ece": of_ece,
                 "reliability": [
                     {"count": int(n), "predicted": p, "annotated": s} for n, p, s in rows if n
                 ],
@@ -276,29 +256,26 @@ def evaluate_raters(
     source = Slices(prepared, split, device=predictor.device)
     k = samples if predictor.is_sampler else min(MAX_ANSWERS, predictor.max_answers)
     parts: list[Distances] = []
-    codes: list[tuple[Tensor, Tensor]] = []
-    of_masks = {name: m.masks for name, m in METRICS.items() if m.masks is not None}
-    found: dict[str, list[Tensor]] = {name: [] for name in of_masks}
+    found: dict[str, list[Tensor]] = {name: [] for name in METRICS}
     for case, h in propose_all(
         predictor, source, len(source), k, batch=batch, seed=seed, progress=progress
     ):
         masks = Masks(h.y > 0.5, h.normalized().prob, case.ys > 0.5, case.q, h)
         parts.append(_distances(masks, seed, keep_pairs=not predictor.is_sampler))
-        codes.append((h.code.cpu(), h.prob.cpu()))
-        for name, compute in of_masks.items():
-            found[name].append(compute(masks).cpu())
+        for name, metric in METRICS.items():
+            if metric.masks:
+                found[name].append(metric.masks(masks).cpu())
     whole = _join(parts)
-    columns: dict[str, Tensor] = {}
-    for name, metric in METRICS.items():
-        values = metric.distances(whole) if metric.distances else torch.cat(found[name])
-        if values is not None:
-            columns[name] = values
+    columns = {
+        name: metric.distances(whole) if metric.distances else torch.cat(found[name])
+        for name, metric in METRICS.items()
+    }
     answers = whole.p.shape[1]
     return RaterEvaluation(
         id=tuple(row.id for row in source.rows),
         patient=tuple(row.patient for row in source.rows),
-        columns=columns,
-        codes=codes_in_use(predictor.codes, codes),
+        columns={name: values for name, values in columns.items() if values is not None},
+        codes=codes_in_use(predictor.codes, whole.code, whole.p),
         answers=answers,
         passes=predictor.network.forward_passes(answers),
         split=split,
@@ -308,28 +285,30 @@ def evaluate_raters(
 
 def _distances(m: Masks, seed: int, *, keep_pairs: bool) -> Distances:
     """The distances of a batch, on the CPU."""
-    d, p, q = distances(m.s, m.ys), m.hypotheses.prob.cpu(), m.q.cpu()
-    sy, ss, yy = d.sy.cpu(), d.ss.cpu(), d.yy.cpu()
-    if keep_pairs:
-        return Distances(sy.clone(), ss, yy.clone(), p, q, {}, seed)
-    k = p.shape[1]
-    equal = {n: torch.full((len(q), n), 1 / n) for n in {*SAMPLES, k} if n <= k}
-    first = {n: energy_distance(sy[:, :n], ss[:, :n, :n], yy, w, q) for n, w in equal.items()}
-    return Distances(sy.clone(), ss[:, :0, :0].clone(), yy.clone(), p, q, first, seed)
+    d, h = distances(m.s, m.ys), m.hypotheses
+    sy, ss, yy, p, code, q = (t.cpu() for t in (d.sy, d.ss, d.yy, h.prob, h.code, m.q))
+    first: dict[int, Tensor] = {}
+    if not keep_pairs:
+        k = p.shape[1]
+        equal = {n: torch.full((len(q), n), 1 / n) for n in {*SAMPLES, k} if n <= k}
+        first = {n: energy_distance(sy[:, :n], ss[:, :n, :n], yy, w, q) for n, w in equal.items()}
+        ss = ss[:, :0, :0]
+    # a slice is copied, or it would keep the distances of all pairs in memory
+    return Distances(sy.clone(), ss.clone(), yy.clone(), p, code, q, first, seed)
 
 
 def _join(parts: list[Distances]) -> Distances:
     """All batches as one; batches differ in how many answers were decoded."""
     k = max(part.p.shape[1] for part in parts)
-    more = [k - part.p.shape[1] for part in parts]
-    both = list(zip(parts, more, strict=True))
-    p = torch.cat([F.pad(part.p, (0, m)) for part, m in both])
-    sy = torch.cat([F.pad(part.sy, (0, 0, 0, m), value=1) for part, m in both])
+    both = [(part, k - part.p.shape[1]) for part in parts]
+    p = torch.cat([F.pad(part.p, (0, more)) for part, more in both])
+    sy = torch.cat([F.pad(part.sy, (0, 0, 0, more), value=1) for part, more in both])
     return Distances(
         sy=sy.masked_fill((p == 0)[:, :, None], 1),  # what was not kept covers nobody
-        ss=torch.cat([F.pad(part.ss, (0, m, 0, m), value=1) for part, m in both]),
+        ss=torch.cat([F.pad(part.ss, (0, more, 0, more), value=1) for part, more in both]),
         yy=torch.cat([part.yy for part in parts]),
         p=p,
+        code=torch.cat([F.pad(part.code, (0, more), value=-1) for part, more in both]),
         q=torch.cat([part.q for part in parts]),
         first={n: torch.cat([part.first[n] for part in parts]) for n in parts[0].first},
         seed=parts[0].seed,
