@@ -21,25 +21,16 @@ _SPLIT_OFFSET = 1 << 40
 """Distance of the seeds of two splits of generated data, far beyond the seed of any run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class SourceSpec:
-    """What a data set is built from.
-
-    Attributes:
-        config: Its configuration.
-        split: Items to train on, or items that training never sees.
-        seed: Of everything random.
-        device: Where its batches go.
-        folder: The prepared data, for a data set that reads files.
-        resident: Whether prepared data is kept on the device; `auto` is where it fits.
-    """
+    """What a data set is built from."""
 
     config: DataConfig
     split: Split
     seed: int
-    device: torch.device
-    folder: Path | None = None
-    resident: Switch = "on"
+    device: torch.device  # where its batches go
+    folder: Path | None = None  # the prepared data, for a data set that reads files
+    resident: Switch = "on"  # whether prepared data is kept on the device; `auto`: where it fits
 
     @property
     def split_seed(self) -> int:
@@ -62,6 +53,7 @@ def _slices(spec: SourceSpec) -> Source:
     """Prepared slices with several raters."""
     assert spec.folder is not None  # `check_data` asks for it
     prepared = open_prepared(spec.folder)
+    fits = spec.resident == "auto" and _fits(prepared, spec.device)
     return Slices(
         prepared,
         spec.split,
@@ -69,8 +61,7 @@ def _slices(spec: SourceSpec) -> Source:
         raters=spec.config.answers,
         augment=spec.config.augment,
         device=spec.device,
-        on_device=spec.resident == "on"
-        or (spec.resident == "auto" and _fits(prepared, spec.device)),
+        on_device=spec.resident == "on" or fits,
     )
 
 
@@ -106,11 +97,7 @@ def build_source(
     """The data set of a configuration; `data` is the folder of prepared data, if it reads one."""
     check_data(config, data)
     folder = None if data is None else Path(data)
-    source = SOURCES[config.name](
-        SourceSpec(
-            config=config, split=split, seed=seed, device=device, folder=folder, resident=resident
-        )
-    )
+    source = SOURCES[config.name](SourceSpec(config, split, seed, device, folder, resident))
     if (answers := source.pair(torch.tensor([0])).y.shape[1]) != config.answers:
         raise MueError(
             f"data.answers must be {answers} for the data {config.name!r}, got {config.answers}"
@@ -131,12 +118,13 @@ def _fits(prepared: Prepared, device: torch.device) -> bool:
 
 def check_data(config: DataConfig, data: str | Path | None) -> None:
     """Refuse prepared data without its folder, and a folder for generated data."""
-    if reads_folder(config) and data is None:
+    reads = reads_folder(config)
+    if reads and data is None:
         raise MueError(
             "--data must name a folder of prepared slices for this model; "
             "make one by `mue data import`"
         )
-    if not reads_folder(config) and data is not None:
+    if data is not None and not reads:
         raise MueError(
             f"--data must be left out for {config.name!r}, whose inputs are generated; got {data}"
         )

@@ -15,17 +15,14 @@ from mue.types import Pair
 class Prefetcher:
     """The batches of a data set; a background thread loads that of the next step.
 
-    Args:
-        source: The data set.
-        indices: The indices of a step, one tensor for each part of its batch.
-        device: Where the batches go; a CUDA device gets a stream of its own for the copies.
+    `indices` gives those of a step, one tensor for each part of its batch. On a CUDA device the
+    copies have a stream of their own.
     """
 
     def __init__(
         self, source: Source, indices: Callable[[int], Sequence[Tensor]], device: torch.device
     ) -> None:
-        self._source = source
-        self._indices = indices
+        self._source, self._indices = source, indices
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
         self._pending: tuple[int, Future[list[Pair]]] | None = None

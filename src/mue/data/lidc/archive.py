@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
 
 from mue.data.prepared.item import Rejected
 from mue.errors import MueError
@@ -42,6 +43,20 @@ class ByteProgress:
         self._done = min(self._done + count, self._total)
         if self._report is not None and count:
             self._report(self._done, self._total)
+
+
+class CountedFile(io.FileIO):
+    """A file that counts the bytes read from it."""
+
+    def __init__(self, path: Path, progress: ByteProgress) -> None:
+        super().__init__(path)
+        self._progress = progress
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Read into a buffer, as `io.BufferedReader` does."""
+        count = super().readinto(buffer) or 0
+        self._progress.add_(count)
+        return count
 
 
 def is_archive(path: Path) -> bool:
@@ -136,9 +151,8 @@ def _iterate_folder(
 def _iterate_archive(
     source: Path, bytes_needed: Callable[[str], int], progress: ByteProgress
 ) -> Iterator[File | Rejected]:
-    with source.open("rb") as raw:
+    with io.BufferedReader(CountedFile(source, progress), _CHUNK) as raw:
         gzipped = raw.peek(2)[:2] == b"\x1f\x8b"
-        counted = 0
         try:
             with gzip.GzipFile(fileobj=raw) if gzipped else raw as plain:
                 stream = _ForwardReader(plain, source.name)
@@ -157,10 +171,7 @@ def _iterate_archive(
                             if len(data) < min(need, info.size):
                                 raise EOFError("the last file is truncated")
                             yield File(name, path, data)
-                        progress.add_(raw.tell() - counted)
-                        counted = raw.tell()
                 stream.seek(sys.maxsize)  # gzip's checksum is at its end
-                progress.add_(raw.tell() - counted)
         except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
             yield Rejected(source.name, f"is truncated or damaged as an archive ({error})")
 

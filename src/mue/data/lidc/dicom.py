@@ -35,7 +35,8 @@ from mue.errors import MueError
 
 DEFAULT_SIZE = 128
 """Side of a crop, as in the slices layout."""
-_HEADER_BYTES = 256 * 2**10
+_BYTES_NEEDED = {".xml": MAX_FILE_BYTES, ".dcm": 256 * 2**10}
+"""What the first pass reads: all of an XML, the header of a slice."""
 _MAX_SIDE = 4096
 _TAGS = [
     "PatientID",
@@ -63,6 +64,15 @@ class _Header:
 
 
 @dataclass(frozen=True, slots=True)
+class _Series:
+    """A series with its annotations."""
+
+    reading: Reading
+    slices: list[_Header]  # by z
+    step: float  # distance of neighbouring slices in mm, or the thickness where there is one slice
+
+
+@dataclass(frozen=True, slots=True)
 class _Crop:
     """A crop to be cut from a slice once its pixels are read."""
 
@@ -84,12 +94,14 @@ def read(
     a nodule from its lowest one on, whether or not the source holds all of them.
     """
     crops: list[dict[str, list[_Crop]]] = []  # for each source, the crops of each of its files
-    found: list[tuple[Reading, list[_Header], dict[str, list[_Crop]]]] = []
+    found: list[tuple[_Series, dict[str, list[_Crop]]]] = []
     path_of_series: dict[str, str] = {}
     for source in sources:
         slices: list[_Header] = []
         messages: list[tuple[File, Reading]] = []
-        for file in iterate_files(source, _bytes_needed, progress):
+        for file in iterate_files(
+            source, lambda name: _BYTES_NEEDED.get(PurePosixPath(name).suffix.lower(), 0), progress
+        ):
             if isinstance(file, Rejected):
                 yield file
                 continue
@@ -106,25 +118,19 @@ def read(
             try:
                 if (first := path_of_series.get(reading.series_uid)) is not None:
                     raise MueError(f"is a second reading of the series that {first} has")
-                found.append((reading, _series(file, reading, slices), crops[-1]))
+                found.append((_series(file, reading, slices), crops[-1]))
                 path_of_series[reading.series_uid] = file.path
             except ValueError as error:
                 yield Rejected(file.path, str(error))
     nodules: dict[str, int] = defaultdict(int)  # of each patient so far
-    for reading, series, of_file in sorted(found, key=lambda entry: entry[0].series_uid):
-        patient = series[0].patient
-        nodules[patient] += _add_crops_(of_file, reading, series, first=nodules[patient])
+    for series, of_file in sorted(found, key=lambda entry: entry[0].reading.series_uid):
+        patient = series.slices[0].patient
+        nodules[patient] += _add_crops_(of_file, series, first=nodules[patient])
     for source, of_file in zip(sources, crops, strict=True):
         needed = dict.fromkeys(of_file, MAX_FILE_BYTES)
         for file in iterate_files(source, lambda name, n=needed: n.get(name, 0), progress):
             if isinstance(file, File):  # what is rejected was reported in the first pass
                 yield from _items(file, of_file[file.name], options)
-
-
-def _bytes_needed(name: str) -> int:
-    """Bytes that the first pass reads: all of an XML, the header of a slice."""
-    suffix = PurePosixPath(name).suffix.lower()
-    return {".xml": MAX_FILE_BYTES, ".dcm": _HEADER_BYTES}.get(suffix, 0)
 
 
 def _header(file: File) -> _Header:
@@ -155,8 +161,8 @@ def _brief(error: Exception) -> str:
     return str(error) if isinstance(error, MueError) else str(error).partition(". ")[0][:200]
 
 
-def _series(file: File, reading: Reading, slices: Sequence[_Header]) -> list[_Header]:
-    """The slices that an XML is about, by z; an error where they do not fit each other."""
+def _series(file: File, reading: Reading, slices: Sequence[_Header]) -> _Series:
+    """The slices that an XML is about; an error where they do not fit each other."""
     folder, uid = PurePosixPath(file.name).parent, reading.series_uid
     neighbours = [s for s in slices if PurePosixPath(s.name).parent == folder]
     series = [s for s in neighbours or slices if s.series == uid]
@@ -172,55 +178,37 @@ def _series(file: File, reading: Reading, slices: Sequence[_Header]) -> list[_He
             raise MueError(f"is about the series {uid}, whose {s.name} has no position")
     series.sort(key=lambda s: s.z or 0.0)
     z = np.array([s.z for s in series])
-    _check_steps(uid, z)
-    known = {s.uid for s in series}
-    margin = 0.5 * _step(series)
-    for annotation in reading.annotations:
-        for contour in annotation.contours:
-            if contour.slice_uid not in known and z[0] - margin < contour.z < z[-1] + margin:
-                raise MueError(
-                    f"has a contour at z = {contour.z:g} mm, and the series {uid} lacks that "
-                    f"slice, {contour.slice_uid}"
-                )
-    return series
-
-
-def _check_steps(uid: str, z: Float[np.ndarray, " n"]) -> None:
-    """Refuse a series with a slice missing, or with two at the same position."""
     steps = np.diff(z)
-    if not len(steps):
-        return
-    step = float(np.median(steps))
+    step = float(np.median(steps)) if len(steps) else series[0].thickness or 1.0
     irregular = np.flatnonzero(np.abs(steps - step) > max(0.01, 0.01 * step))
-    if step <= 0 or len(irregular):
+    if len(irregular) or (len(steps) and step <= 0):
         i = int(irregular[0]) if len(irregular) else 0
         what = "two slices" if steps[i] < 0.01 else "a slice missing"
         raise MueError(
             f"is about the series {uid}, which has {what} between z = {z[i]:g} and "
             f"{z[i + 1]:g} mm, where its step is {step:g} mm"
         )
+    known = {s.uid for s in series}
+    for contour in (c for annotation in reading.annotations for c in annotation.contours):
+        within = z[0] - 0.5 * step < contour.z < z[-1] + 0.5 * step
+        if within and contour.slice_uid not in known:
+            raise MueError(
+                f"has a contour at z = {contour.z:g} mm, and the series {uid} lacks that "
+                f"slice, {contour.slice_uid}"
+            )
+    return _Series(reading, series, step)
 
 
-def _step(series: Sequence[_Header]) -> float:
-    """Distance of neighbouring slices in mm; the thickness where there is one slice."""
-    z = [s.z for s in series if s.z is not None]
-    return float(np.median(np.diff(z))) if len(z) > 1 else series[0].thickness or 1.0
-
-
-def _add_crops_(
-    crops: dict[str, list[_Crop]], reading: Reading, series: list[_Header], *, first: int
-) -> int:
+def _add_crops_(crops: dict[str, list[_Crop]], series: _Series, *, first: int) -> int:
     """Add the crops of a series to those of its files; returns the number of nodules."""
-    step = _step(series)
-    by_uid = {s.uid: s for s in series}
-    nodules = group_nodules(reading.annotations, step, series[0].thickness or step)
+    by_uid = {s.uid: s for s in series.slices}
+    lowest, step = series.slices[0], series.step
+    nodules = group_nodules(series.reading.annotations, step, lowest.thickness or step)
     for number, nodule in enumerate(nodules):
         contours = sorted((c for a in nodule for c in a.contours), key=lambda c: c.z)
-        uids = list(dict.fromkeys(c.slice_uid for c in contours))
-        for k, uid in enumerate(uids):
-            if uid in by_uid:
-                header = by_uid[uid]
-                key = series[0].patient, f"nodule-{first + number}", f"slice-{k}"
+        for k, uid in enumerate(dict.fromkeys(c.slice_uid for c in contours)):
+            if (header := by_uid.get(uid)) is not None:
+                key = lowest.patient, f"nodule-{first + number}", f"slice-{k}"
                 crop = _Crop(key, nodule_center(nodule), tuple(nodule), header.spacing)
                 crops[header.name].append(crop)
     return len(nodules)
@@ -238,22 +226,15 @@ def _items(file: File, crops: Sequence[_Crop], options: Options) -> Iterator[Ite
         yield Rejected(file.path, f"cannot be read as a slice: {_brief(error)}")
         return
     for crop in crops:
+        # within the image and, as in the slices layout, without its last row and column
         x, y = crop.center
-        left, top = _crop_start(x, size, w), _crop_start(y, size, h)
+        left, top = (max(0, min(c - size // 2, n - 1 - size)) for c, n in ((x, w), (y, h)))
         masks = np.zeros((RATERS, size, size), dtype=bool)
         for mask, annotation in zip(masks, crop.annotations, strict=False):
             contours = [contour for contour in annotation.contours if contour.slice_uid == uid]
             mask[:] = rasterize(contours, left, top, size)
         image = to_grey(hounsfield[top : top + size, left : left + size], options.window)
         yield Item(*crop.key, crop.spacing, file.path, image, masks)
-
-
-def _crop_start(center: int, size: int, side: int) -> int:
-    """First row or column of a crop, which is shifted to stay within the image.
-
-    As in the slices layout, a shifted crop never reaches the last row and column.
-    """
-    return max(0, min(center - size // 2, side - 1 - size))
 
 
 def _hounsfield(data: Dataset) -> Float[np.ndarray, "h w"]:

@@ -7,6 +7,7 @@ refused.
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import pickle
@@ -18,7 +19,7 @@ from typing import IO, Any
 import numpy as np
 from jaxtyping import Bool, UInt8
 
-from mue.data.lidc.archive import ByteProgress
+from mue.data.lidc.archive import DAMAGED, ByteProgress, CountedFile
 from mue.data.lidc.options import RATERS, Options, center_crop
 from mue.data.lidc.png import binarize
 from mue.data.prepared.item import Item, Key, Rejected
@@ -27,17 +28,8 @@ from mue.errors import MueError
 NODULE = "unknown"
 """The nodule of every item: the file does not say which slices show the same one."""
 _KINDS = re.compile(r"[<>|=]?(?:b1|[iu][1248]|f[248])")
-_BROKEN = (
-    pickle.UnpicklingError,
-    EOFError,
-    LookupError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    ArithmeticError,
-    MemoryError,
-    RecursionError,
-)
+_DAMAGED = (*DAMAGED, pickle.UnpicklingError, MemoryError, RecursionError)
+_FOREIGN = "the pickle makes an array in a form that numpy does not write"
 
 
 def read(
@@ -62,11 +54,11 @@ def read(
                 "here, and a pickle can only be read whole; import it on a larger machine"
             )
         try:
-            with source.open("rb") as file:
-                table = _Unpickler(_CountedFile(file, progress), source.name).load()
+            with io.BufferedReader(CountedFile(source, progress)) as file:
+                table = _Unpickler(file, source.name).load()
         except _RefusedError:
             raise
-        except _BROKEN as error:
+        except _DAMAGED as error:
             yield Rejected(source.name, f"is truncated or damaged as a pickle ({error})")
             continue
         if not isinstance(table, dict):
@@ -74,13 +66,13 @@ def read(
             continue
         while table:
             name = next(iter(table))
-            item = _item(name, table.pop(name), f"{source.name}/{_printable(name)}", options)
-            if isinstance(item, Item):
-                if item.key in source_of:
-                    first = source_of[item.key].name
-                    item = Rejected(item.source, f"is a slice that {first} has already brought")
-                else:
-                    source_of[item.key] = source
+            printed = str(name) if str(name).isprintable() else ascii(name)
+            item = _item(name, table.pop(name), f"{source.name}/{printed}", options)
+            if isinstance(item, Item) and item.key in source_of:
+                first = source_of[item.key].name
+                item = Rejected(item.source, f"is a slice that {first} has already brought")
+            elif isinstance(item, Item):
+                source_of[item.key] = source
             yield item
 
 
@@ -103,11 +95,6 @@ def _item(name: object, entry: object, path: str, options: Options) -> Item | Re
     except ValueError as error:
         return Rejected(path, str(error))
     return Item(series, NODULE, str(name), None, path, image, masks)
-
-
-def _printable(name: object) -> str:
-    """A name that is safe to print."""
-    return str(name) if str(name).isprintable() else ascii(name)
 
 
 def _grey(image: np.ndarray) -> UInt8[np.ndarray, "h w"]:
@@ -149,34 +136,16 @@ class _RefusedError(MueError):
     """The pickle does what no pickle of arrays does, so none of it is to be trusted."""
 
 
-class _CountedFile:
-    """A file that counts the bytes read from it."""
-
-    def __init__(self, file: IO[bytes], progress: ByteProgress) -> None:
-        self._file, self._progress = file, progress
-
-    def read(self, count: int = -1) -> bytes:
-        return self._count(self._file.read(count))
-
-    def readline(self) -> bytes:
-        return self._count(self._file.readline())
-
-    def _count(self, data: bytes) -> bytes:
-        self._progress.add_(len(data))
-        return data
-
-
 class _Unpickler(pickle.Unpickler):
     """An unpickler that resolves every name to a replacement or an error."""
 
-    def __init__(self, file: _CountedFile, name: str) -> None:
+    def __init__(self, file: IO[bytes], name: str) -> None:
         super().__init__(file, encoding="latin1")
         self._name = name
 
     def find_class(self, module: str, name: str) -> Any:
-        where = module.replace("numpy._core", "numpy.core")
-        replacement = _REPLACEMENTS.get((where, name))
-        if replacement is not None:
+        full_name = f"{module.replace('numpy._core', 'numpy.core')}.{name}"
+        if (replacement := _REPLACEMENTS.get(full_name)) is not None:
             return _Call(name, replacement)
         if module in ("builtins", "__builtin__") and name in ("set", "frozenset"):
             return {"set": set, "frozenset": frozenset}[name]
@@ -194,48 +163,41 @@ class _Unpickler(pickle.Unpickler):
 class _Call:
     """Replaces a function or class of numpy; it can be called and nothing else."""
 
-    __slots__ = ("_make", "_name")
+    __slots__ = ("_function", "name")
 
-    def __init__(self, name: str, make: Callable[..., object]) -> None:
-        self._name, self._make = name, make
+    def __init__(self, name: str, function: Callable[..., object]) -> None:
+        self.name, self._function = name, function
 
     def __call__(self, *arguments: object) -> object:
         try:
-            return self._make(*arguments)
+            return self._function(*arguments)
         except TypeError as error:
-            raise _RefusedError(f"the pickle calls {self._name} as numpy never does") from error
+            raise _RefusedError(f"the pickle calls {self.name} as numpy never does") from error
 
     def __setstate__(self, state: object) -> None:
-        raise _RefusedError(f"the pickle would change {self._name}")
-
-    @property
-    def name(self) -> str:
-        return self._name
+        raise _RefusedError(f"the pickle would change {self.name}")
 
 
 class _Dtype:
     """A numpy dtype, whose byte order is set later."""
 
-    __slots__ = ("_code", "_order")
+    __slots__ = ("dtype",)
 
-    def __init__(self, code: str) -> None:
-        self._code, self._order = code, "="
+    def __init__(self, code: object, *_: object) -> None:
+        if not isinstance(code, str) or _KINDS.fullmatch(code) is None:
+            raise _RefusedError(
+                f"the pickle has values of kind {code!r}; only plain numbers are read"
+            )
+        self.dtype = np.dtype(code.lstrip("<>|="))
 
     def __setstate__(self, state: object) -> None:
-        if not (
-            isinstance(state, tuple)
-            and len(state) > 4
-            and state[1] in ("<", ">", "|", "=")
-            and state[2:5] == (None, None, None)
-        ):
-            raise _RefusedError(
-                "the pickle has an array of structures; only plain numbers are read"
-            )
-        self._order = state[1]
-
-    @property
-    def dtype(self) -> np.dtype:
-        return np.dtype(self._code.lstrip("<>|=")).newbyteorder(self._order)  # pyright: ignore[reportArgumentType]
+        match state:
+            case (_, "<" | ">" | "|" | "=" as order, None, None, None, *_):
+                self.dtype = self.dtype.newbyteorder(order)
+            case _:
+                raise _RefusedError(
+                    "the pickle has an array of structures; only plain numbers are read"
+                )
 
 
 class _Array:
@@ -243,14 +205,15 @@ class _Array:
 
     __slots__ = ("array",)
 
-    def __init__(self) -> None:
-        self.array: np.ndarray | None = None
+    def __init__(self, array: np.ndarray | None = None) -> None:
+        self.array = array
 
     def __setstate__(self, state: object) -> None:
-        if not (isinstance(state, tuple) and len(state) == 5):
-            raise _RefusedError("the pickle has an array in a form that numpy does not write")
-        _, shape, dtype, fortran, data = state
-        self.array = _view(data, dtype, shape, "F" if fortran else "C")
+        match state:
+            case (_, shape, dtype, fortran, data):
+                self.array = _view(data, dtype, shape, "F" if fortran else "C")
+            case _:
+                raise _RefusedError(_FOREIGN)
 
 
 def _view(data: object, dtype: object, shape: object, order: object) -> np.ndarray:
@@ -266,42 +229,30 @@ def _view(data: object, dtype: object, shape: object, order: object) -> np.ndarr
         and order in ("C", "F")
     ):
         raise _RefusedError(f"the pickle has an array of shape {shape!r}; at most 4 axes are read")
-    kind = dtype.dtype
-    if math.prod(shape) * kind.itemsize != len(data):
+    if math.prod(shape) * dtype.dtype.itemsize != len(data):
         raise _RefusedError(
-            f"the pickle has an array of shape {shape} and {kind} that holds {len(data)} bytes"
+            f"the pickle has an array of shape {shape} and {dtype.dtype} that holds {len(data)} "
+            "bytes"
         )
-    return np.frombuffer(data, kind).reshape(shape, order="F" if order == "F" else "C")
+    return np.frombuffer(data, dtype.dtype).reshape(shape, order="F" if order == "F" else "C")
 
 
 def _reconstruct(kind: object, shape: object, code: object) -> _Array:
-    if not (isinstance(kind, _Call) and kind.name == "ndarray" and shape == (0,)):
-        raise _RefusedError("the pickle makes an array in a form that numpy does not write")
-    if code not in (b"b", "b"):
-        raise _RefusedError("the pickle makes an array in a form that numpy does not write")
+    is_array = isinstance(kind, _Call) and kind.name == "ndarray"
+    if not is_array or shape != (0,) or code not in (b"b", "b"):
+        raise _RefusedError(_FOREIGN)
     return _Array()
 
 
 def _frombuffer(
     data: object, dtype: object, shape: object, order: object, axes: object = None
 ) -> _Array:
-    result = _Array()
-    result.array = _view(data, dtype, shape, "C" if order == "K" else order)
-    if order == "K":  # neither C nor Fortran: the axes come in the order that memory has them
-        if not isinstance(axes, tuple) or sorted(axes) != list(range(result.array.ndim)):
-            raise _RefusedError("the pickle makes an array in a form that numpy does not write")
-        result.array = result.array.transpose(axes)
-    return result
-
-
-def _dtype(code: object, *_: object) -> _Dtype:
-    if not isinstance(code, str) or _KINDS.fullmatch(code) is None:
-        raise _RefusedError(f"the pickle has values of kind {code!r}; only plain numbers are read")
-    return _Dtype(code)
-
-
-def _scalar(dtype: object, data: object) -> int | float | bool:
-    return _view(data, dtype, (1,), "C")[0].item()
+    if order != "K":
+        return _Array(_view(data, dtype, shape, order))
+    array = _view(data, dtype, shape, "C")  # the axes come in the order that memory has them
+    if not isinstance(axes, tuple) or sorted(axes) != list(range(array.ndim)):
+        raise _RefusedError(_FOREIGN)
+    return _Array(array.transpose(axes))
 
 
 def _encode(text: object, encoding: object = "latin1") -> bytes:
@@ -314,11 +265,11 @@ def _ndarray(*_: object) -> object:
     raise _RefusedError("the pickle calls numpy.ndarray itself, which numpy never does")
 
 
-_REPLACEMENTS: dict[tuple[str, str], Callable[..., object]] = {
-    ("numpy", "ndarray"): _ndarray,
-    ("numpy", "dtype"): _dtype,
-    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
-    ("numpy.core.multiarray", "scalar"): _scalar,
-    ("numpy.core.numeric", "_frombuffer"): _frombuffer,
-    ("_codecs", "encode"): _encode,
+_REPLACEMENTS: dict[str, Callable[..., object]] = {
+    "numpy.ndarray": _ndarray,
+    "numpy.dtype": _Dtype,
+    "numpy.core.multiarray._reconstruct": _reconstruct,
+    "numpy.core.multiarray.scalar": lambda dtype, data: _view(data, dtype, (1,), "C")[0].item(),
+    "numpy.core.numeric._frombuffer": _frombuffer,
+    "_codecs.encode": _encode,
 }

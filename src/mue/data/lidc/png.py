@@ -33,16 +33,12 @@ _CROPS = re.compile(
 )
 _CROP_STEM = re.compile(r"(?P<slice>.+?)(?:_(?P<crop>c\d+))?")
 _CROP_PATIENT = re.compile(r"(?P<patient>LIDC-IDRI-\d+|[^_]+)_(?P<stem>.+)")
-_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_END = b"IEND\xaeB`\x82"
+_SIGNATURE, _END = b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"
 _MAX_SIDE = 4096
 
 
 Part = tuple[Key, int | None]
 """What the name of a file says: its slice, and the number of the mask or None for the image."""
-
-
-# --- names ----------------------------------------------------------------------------------------
 
 
 def parse_slices(name: str) -> Part | None:
@@ -82,9 +78,6 @@ def parse_crops(name: str) -> Part | None:
 
 def _number(mask: str | None) -> int | None:
     return None if mask is None else int(mask)
-
-
-# --- slices ---------------------------------------------------------------------------------------
 
 
 def read(
@@ -151,22 +144,14 @@ def _item(files: dict[int | None, File], key: Key, options: Options) -> Item | R
             path = file.path
             mask = decode_mask(file.data)
             if mask.shape != image.shape:
-                raise MueError(
-                    f"is {_size(mask)} pixels and its image {_size(image)}; they must be the same"
-                )
+                one, other = ("{}×{}".format(*array.shape) for array in (mask, image))
+                raise MueError(f"is {one} pixels and its image {other}; they must be the same")
             masks.append(mask)
         path = first.path
         image, stack = center_crop(image, np.stack(masks), options.size)
     except ValueError as error:
         return Rejected(path, str(error))
     return Item(*key, None, path, image, stack)
-
-
-def _size(array: np.ndarray) -> str:
-    return "×".join(map(str, array.shape))
-
-
-# --- pixels ---------------------------------------------------------------------------------------
 
 
 def decode_image(data: bytes) -> UInt8[np.ndarray, "h w"]:

@@ -66,22 +66,14 @@ class Prepared:
         return np.array([i for i, r in enumerate(self.rows) if r.patient in patients], np.int64)
 
 
-# --- write --------------------------------------------------------------------------------------
-
-
 def write_prepared(
     items: Iterable[Item | Rejected], out: Path, origin: dict[str, Any], *, skip_bad: bool = False
 ) -> tuple[Rejected, ...]:
     """Write slices to a new prepared folder, whole or not at all, ordered by their names.
 
     The slices come in any order and are not kept in memory: they are written as they come, and
-    copied in order at the end.
-
-    Returns:
-        What could not be imported.
-
-    Raises:
-        MueError: Something cannot be imported, and `skip_bad` is False; or nothing can.
+    copied in order at the end. Returns what could not be imported, which without `skip_bad` is an
+    error.
     """
     rows: dict[Key, tuple[int, Row]] = {}
     rejected: list[Rejected] = []
@@ -167,9 +159,6 @@ def _write_index(path: Path, rows: list[Row]) -> None:
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-# --- open ---------------------------------------------------------------------------------------
 
 
 def open_prepared(folder: str | Path, *, verify: bool = False) -> Prepared:

@@ -20,17 +20,11 @@ _SIDE = 28
 
 @dataclass(frozen=True, slots=True)
 class Digits:
-    """Handwritten digits, sorted by their label.
-
-    Attributes:
-        image: Grey values.
-        first: Row of the first digit of each label.
-        count: How many digits each label has.
-    """
+    """Handwritten digits, sorted by their label."""
 
     image: UInt8[Tensor, "n 28 28"]
-    first: Int[Tensor, " 10"]
-    count: Int[Tensor, " 10"]
+    first: Int[Tensor, " 10"]  # the first image of each label
+    count: Int[Tensor, " 10"]  # how many images each label has
 
 
 @cache
