@@ -1,6 +1,8 @@
 """Commands, called as the shell calls them, in this process."""
 
 import dataclasses
+import functools
+import inspect
 import json
 from pathlib import Path
 
@@ -8,10 +10,9 @@ import pytest
 import torch
 from PIL import Image
 
-from mue.commands import demo as demo_module
-from mue.commands import figure as figure_module
-from mue.commands.demo import DEMO, DemoResult
-from mue.commands.figure import FigureResult
+from mue.cli import main as cli
+from mue.commands.demo import DEMO, DemoResult, demo
+from mue.commands.figure import FigureResult, figure
 from mue.commands.report import load_models, report
 from mue.config.presets import preset
 from mue.data.synthetic.toy import Bars
@@ -170,10 +171,11 @@ def test_with_debug_a_traceback_comes_before_the_sentence(mue, arguments):
 def test_a_defect_is_not_made_a_sentence(mue, monkeypatch, error):
     """What no user can mend keeps its traceback, with which Python exits with 1."""
 
+    @functools.wraps(figure)
     def broken(*_, **__):
         raise error
 
-    monkeypatch.setattr(figure_module, "figure", broken)
+    monkeypatch.setitem(cli._COMMANDS, "figure", broken)
     with pytest.raises(type(error)):
         mue("figure", "guess")
 
@@ -185,6 +187,22 @@ def test_the_version_and_help_are_there_for_the_asking(mue):
     assert alone.code == 0
     assert alone.out == mue("--help").out
     assert "evaluate" in alone.out
+
+
+@pytest.mark.parametrize("name", [name for name in cli._COMMANDS if name != "train"])
+def test_a_command_has_the_parameters_of_its_function(mue, name):
+    said = mue(*name.split(), "--help")
+    assert said.code == 0
+    verb = cli._COMMANDS[name]
+    for parameter in inspect.signature(verb).parameters.values():
+        positional = (
+            parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+            and parameter.default is parameter.empty
+        )
+        flag = "--" + parameter.name.replace("_", "-")
+        shown = parameter.name.upper().removesuffix("S") if positional else flag
+        assert (shown in said.out) == (parameter.name != "progress")
+    assert "--json" in said.out or name not in ("evaluate", "predict", "compare")
 
 
 # --- train ----------------------------------------------------------------------------------------
@@ -346,14 +364,15 @@ def test_without_k_a_model_of_few_codes_answers_with_all_it_has(mue):
 def test_figures_are_named_where_they_are(mue, monkeypatch):
     calls = []
 
-    def figure(models, **options):
+    @functools.wraps(figure)
+    def plotted(models, **options):
         calls.append((models, options["out"]))
-        return FigureResult((Path("drawn/modes.png"), Path("drawn/top-4.png")))
+        return FigureResult((Path("plots/modes.png"), Path("plots/top-4.png")))
 
-    monkeypatch.setattr(figure_module, "figure", figure)
-    said = mue("figure", "guess", "--out", "drawn")
-    assert (said.code, said.out) == (0, "figure   drawn/modes.png\nfigure   drawn/top-4.png\n")
-    assert calls == [(("guess",), Path("drawn"))]
+    monkeypatch.setitem(cli._COMMANDS, "figure", plotted)
+    said = mue("figure", "guess", "--out", "plots")
+    assert (said.code, said.out) == (0, "figure   plots/modes.png\nfigure   plots/top-4.png\n")
+    assert calls == [(("guess",), "plots")]
 
 
 @pytest.mark.usefixtures("folder")
@@ -378,7 +397,9 @@ def test_the_demonstration_prints_both_tables_and_says_where_everything_is(mue, 
         seed=0,
     )
 
-    def demo(out, *, progress):
+    @functools.wraps(demo)
+    def evaluated(out, *, progress, **_):
+        out = Path(out)
         models = load_models(DEMO, device="cpu")
         for model in models:
             progress(model.name, 1000, 1000)
@@ -386,7 +407,7 @@ def test_the_demonstration_prints_both_tables_and_says_where_everything_is(mue, 
         reports = {model.name: report(model, judged) for model in models}
         return DemoResult(reports, (out / "report.json", *files))
 
-    monkeypatch.setattr(demo_module, "demo", demo)
+    monkeypatch.setitem(cli._COMMANDS, "demo", evaluated)
     said = mue("demo", "--out", "shown")
     assert said.code == 0
     assert said.out.count("mode_tv  mean 0.1000") == 2

@@ -8,6 +8,7 @@ import torch
 import mue
 from mue.commands import compare as comparing
 from mue.commands.report import load_models
+from mue.errors import MueError
 from mue.evaluation.compare import compare_models
 from mue.inference import load as loading
 from mue.inference.load import load
@@ -32,7 +33,7 @@ def beside(baselines, tmp_path) -> Path:
     return tmp_path
 
 
-def test_a_comparison_is_written_and_drawn(baselines, tmp_path):
+def test_a_comparison_is_written_and_plotted(baselines, tmp_path):
     models = [baselines["exact"], baselines["probunet"]]
     found = mue.compare(models, inputs=4, samples=(2,), out=tmp_path, device="cpu")
     names = ["comparison.json", "comparison.png", "samples.png"]
@@ -67,6 +68,20 @@ def test_every_model_is_computed_in_float32_without_cuda_graphs(baselines, tmp_p
         "ensemble": False,
     }
     assert (made["precision"], made["cuda_graph"]) == ("float32", False)
+
+
+def test_cuda_graphs_are_used_by_all_predictors_or_none_and_reported(baselines, tmp_path):
+    class Captured(Predictor):
+        cuda_graph = True
+
+    plain = [load(baselines[name], device="cpu") for name in ("exact", "ensemble")]
+    captured = [Captured(p.network, p.config) for p in plain]
+    with pytest.raises(MueError, match="CUDA graphs is False for model 1 and True for model 2"):
+        mue.compare([plain[0], captured[1]], inputs=2, out=tmp_path / "mixed")
+    assert not (tmp_path / "mixed").exists()
+    for models, expected in ((plain, False), (captured, True)):
+        made = mue.compare(models, inputs=2, out=tmp_path / str(expected)).report["evaluated_with"]
+        assert made["cuda_graph"] is expected
 
 
 def test_without_a_sampler_there_is_no_curve(baselines, tmp_path):

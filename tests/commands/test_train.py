@@ -416,7 +416,8 @@ def test_an_interrupt_saves_exits_130_and_the_run_goes_on_to_the_same_weights(
             main([*SMALL.split(), str(out)])
     assert stop.value.code == 130
     assert (
-        f"mue: stopped at step 23, saved in {out}; go on with --resume" in capsys.readouterr().err
+        f"mue: stopped at step 23, saved in {out}; continue with --resume"
+        in capsys.readouterr().err
     )
     assert signal.getsignal(number) is before
     assert steps(out) == list(range(1, 24))

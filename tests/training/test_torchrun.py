@@ -131,5 +131,5 @@ def test_a_signal_to_torchrun_stops_both_at_one_step_and_saves_it(tmp_path):
         process.send_signal(signal.SIGTERM)  # as SLURM does
         assert process.wait(60) != 0
     step = len(read_log(out))
-    assert said(out) == [f"mue: stopped at step {step}, saved in {out}; go on with --resume"]
+    assert said(out) == [f"mue: stopped at step {step}, saved in {out}; continue with --resume"]
     assert resumed(out).step == step < 1000

@@ -1,4 +1,4 @@
-"""The command line: parse, call the public function of the same name, print."""
+"""The command line: every command is the public function of its name, parsed, called, printed."""
 
 from __future__ import annotations
 
@@ -8,59 +8,122 @@ import io
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+import typing
+from collections.abc import Callable, Iterator, Sequence
+from inspect import signature
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import tyro
 from tyro.conf import Positional, arg
 
 from mue.cli import tables
 from mue.cli.progress import progress_bars
-from mue.commands import (
-    calibrate,
-    compare,
-    demo,
-    evaluate,
-    export,
-    figure,
-    inspect,
-    predict,
-    train,
-)
+from mue.commands import train
+from mue.commands.calibrate import calibrate
+from mue.commands.compare import compare
+from mue.commands.demo import demo
+from mue.commands.evaluate import evaluate
+from mue.commands.export import export
+from mue.commands.figure import figure
+from mue.commands.import_lidc import import_lidc
+from mue.commands.inspect import inspect
+from mue.commands.predict import predict
+from mue.commands.report import Model
 from mue.config.presets import PRESETS, Schedule, preset
 from mue.config.schema import Config
-from mue.data.prepared.splits import Split
-from mue.devices import Device
 from mue.errors import MueError
-from mue.evaluation.compare import SAMPLES
 from mue.training import distributed
 from mue.training.log import LogRecord, NonFiniteError, read_log
 from mue.version import __version__
 
 _PATIENCE = 1.0  # seconds that a process waits for the one that says what is wrong
-_Model = Annotated[
-    str, Positional, arg(metavar="MODEL", help="NAME of a bundled model, or a run folder")
-]
-_Models = Annotated[
-    tuple[str, ...],
-    Positional,
-    arg(metavar="MODEL", help="names of bundled models, or run folders"),
-]
-_NewFolder = Annotated[Path, Positional, arg(metavar="DIR", help="a new folder")]
+_COMMANDS: dict[str, Callable[..., Any]] = {
+    "demo": demo,
+    "data import lidc": import_lidc,
+    "data inspect": inspect,
+    "train": train.train,
+    "evaluate": evaluate,
+    "predict": predict,
+    "figure": figure,
+    "compare": compare,
+    "calibrate": calibrate,
+    "export": export,
+}
+_PARSED: dict[Any, Any] = {
+    Model: str,
+    str | Path: str,
+    str | Path | None: str | None,
+    Sequence[Model]: tuple[str, ...],
+    Model | Sequence[Model]: tuple[str, ...],
+    Sequence[str | Path]: tuple[str, ...],
+    Sequence[int]: tuple[int, ...],
+}
+"""How a type is parsed of which Python callers have a choice."""
 
 
-def demo_command(out: Path = Path("runs/demo")) -> None:
-    """Evaluate the bundled models on the guessing game and plot their answers.
+def _run(arguments: list[str]) -> None:
+    """Run the command that the first words name; without one, list the commands."""
+    for name, verb in _COMMANDS.items():
+        words = name.split()
+        if arguments[: len(words)] == words:
+            rest = arguments[len(words) :]
+            if name == "train":
+                train_command(rest)
+            else:
+                _call(verb, rest, f"mue {name}")
+            return
+    group = "data " if arguments[:1] == ["data"] else ""
+    listed = {n: _summary(verb) for n, verb in _COMMANDS.items() if n.startswith(group)}
+    tyro.extras.subcommand_cli_from_dict(
+        {name.removeprefix(group): summary for name, summary in listed.items()},
+        prog=f"mue {group}".strip(),
+        description="Ranked answers with probabilities, for problems with more than one. "
+        "--version prints the version, --debug shows the traceback of an error.",
+        args=(arguments[1:] if group else arguments) if arguments else ["--help"],
+    )
 
-    Args:
-        out: folder for the report and the figures
+
+def _summary(verb: Callable[..., Any]) -> Callable[[], None]:
+    """The first paragraph of a docstring, as tyro lists a command."""
+
+    def listed() -> None: ...
+
+    listed.__doc__ = (verb.__doc__ or "").partition("\n\n")[0]
+    return listed
+
+
+def _call(verb: Callable[..., Any], arguments: list[str], prog: str) -> None:
+    """Parse the arguments of a public function by its signature and docstring, call it, print.
+
+    Required parameters before `*` are positional, all others are flags. `progress` is a bar, and a
+    result that has a `report` can be printed as JSON.
     """
-    with progress_bars() as show:
-        found = demo.demo(out, progress=show)
-    for model, content in found.reports.items():
-        tables.print_modes(model, content)
-    tables.print_files(found.files)
+    hints, parameters = typing.get_type_hints(verb), dict(signature(verb).parameters)
+    bars = parameters.pop("progress", None) is not None
+    fields: list[tuple[str, Any, Any]] = []
+    for name, p in parameters.items():
+        parsed, required = _PARSED.get(hint := hints[name], hint), p.default is p.empty
+        if required and p.kind is p.POSITIONAL_OR_KEYWORD:
+            parsed = Annotated[parsed, Positional, arg(metavar=name.upper().removesuffix("S"))]
+        elif Path in typing.get_args(hint):
+            parsed = Annotated[parsed, arg(metavar="PATH")]
+        default = dataclasses.MISSING if required else p.default
+        fields.append((name, parsed, dataclasses.field(default=default)))
+    if hasattr(hints["return"], "report"):
+        flag = Annotated[bool, arg(help="Print the report alone, as JSON.")]
+        fields.append(("json", flag, dataclasses.field(default=False)))
+    form = dataclasses.make_dataclass(
+        verb.__name__, fields, kw_only=True, namespace={"__doc__": verb.__doc__}
+    )
+    values = vars(tyro.cli(form, prog=prog, args=arguments))
+    as_json = values.pop("json", False)
+    with progress_bars(disable=as_json) as show:
+        result = verb(**values, **({"progress": show} if bars else {}))
+    if as_json:
+        tables.print_json(result.report)
+    else:
+        tables.print_result(result)
 
 
 # --- train ----------------------------------------------------------------------------------------
@@ -152,309 +215,7 @@ def _parse_train(arguments: list[str]) -> _TrainArguments:
     return tyro.cli(parse, args=rest, prog=f"mue train {name}")
 
 
-# --- models ---------------------------------------------------------------------------------------
-
-
-def evaluate_command(
-    model: _Model,
-    /,
-    data: Path | None = None,
-    split: Split = "test",
-    inputs: int = 1000,
-    seed: int = 0,
-    k: int = 16,
-    out: Path | None = None,
-    json: bool = False,
-    device: Device = "auto",
-) -> None:
-    """Compare a model with known modes, or with raters; writes report-SPLIT.json.
-
-    Args:
-        data: folder of prepared slices, for a model trained on slices
-        split: which part of the data
-        inputs: how many inputs, where they are synthetic
-        seed: of synthetic inputs, or of the samples of ged_n
-        k: answers decoded for each synthetic input
-        out: folder for the report (default: the run folder; runs/bundled/NAME if bundled)
-        json: print the report alone, for machines
-        device: where to compute
-    """
-    with progress_bars(disable=json) as show:
-        found = evaluate.evaluate(
-            model,
-            data=data,
-            split=split,
-            inputs=inputs,
-            seed=seed,
-            k=k,
-            out=out,
-            device=device,
-            progress=show,
-        )
-    if json:
-        tables.print_json(found.report)
-        return
-    tables.print_evaluation(model, found.report, found.scores)
-    tables.print_files(found.files)
-
-
-def predict_command(
-    model: _Model,
-    images: Annotated[tuple[Path, ...], Positional, arg(metavar="IMAGE", help="image files")],
-    /,
-    k: int | None = None,
-    merge: bool = False,
-    out: Path | None = None,
-    json: bool = False,
-    device: Device = "auto",
-) -> None:
-    """Answer image files, the most probable answer first.
-
-    Args:
-        k: how many answers (default: 8, or all where there are fewer)
-        merge: join answers that are the same and add up their probabilities
-        out: folder for the answers as PNG, and an overview of them
-        json: print the answers alone, for machines
-        device: where to compute
-    """
-    found = predict.predict(model, images, k=k, merge=merge, out=out, device=device)
-    if json:
-        tables.print_json([p.summary() for p in found.predictions])
-        return
-    for prediction in found.predictions:
-        tables.print_prediction(prediction)
-    if out is not None:
-        tables.print_file("answers", out)
-
-
-def figure_command(
-    models: _Models,
-    /,
-    data: Path | None = None,
-    split: Split = "test",
-    inputs: int = 1000,
-    seed: int = 0,
-    out: Path | None = None,
-    device: Device = "auto",
-) -> None:
-    """Plot probabilities, answers and training history of one or several models.
-
-    Args:
-        data: folder of prepared slices, for models trained on slices
-        split: which part of the data
-        inputs: how many inputs, where they are synthetic
-        seed: of synthetic inputs, or of the samples of ged_n
-        out: folder for the figures (default: figures/ of the run folder, or of
-            runs/bundled/NAME if bundled)
-        device: where to compute
-    """
-    with progress_bars() as show:
-        found = figure.figure(
-            models,
-            data=data,
-            split=split,
-            inputs=inputs,
-            seed=seed,
-            out=out,
-            device=device,
-            progress=show,
-        )
-    tables.print_files(found.files)
-
-
-def compare_command(
-    models: _Models,
-    /,
-    data: Path | None = None,
-    split: Split = "test",
-    inputs: int = 1000,
-    seed: int = 0,
-    samples: tuple[int, ...] = SAMPLES,
-    out: Path = Path("runs/compare"),
-    json: bool = False,
-    device: Device = "auto",
-) -> None:
-    """Evaluate models on the same inputs; writes comparison.json and comparison.png.
-
-    Args:
-        data: folder of prepared slices, for models trained on slices
-        split: which part of the data
-        inputs: how many inputs, where they are synthetic
-        seed: of synthetic inputs, and of samples
-        samples: how many samples are taken of a model that samples
-        out: folder for the comparison
-        json: print the comparison alone, for machines
-        device: where to compute
-    """
-    with progress_bars(disable=json) as show:
-        found = compare.compare(
-            models,
-            data=data,
-            split=split,
-            inputs=inputs,
-            seed=seed,
-            samples=samples,
-            out=out,
-            device=device,
-            progress=show,
-        )
-    if json:
-        tables.print_json(found.report)
-        return
-    tables.print_comparison(found.models)
-    tables.print_files(found.files)
-
-
-def calibrate_command(
-    model: _Model,
-    out: _NewFolder,
-    /,
-    *,
-    data: Path | None = None,
-    inputs: int = 1000,
-    seed: int = 0,
-    half: bool = True,
-    device: Device = "auto",
-) -> None:
-    """Fit a model's probabilities to the val split; writes the model to a new folder.
-
-    Args:
-        data: folder of prepared slices, for a model trained on slices
-        inputs: how many inputs, where they are synthetic
-        seed: of synthetic inputs
-        half: write the model in half precision
-        device: where to compute
-    """
-    with progress_bars() as show:
-        found = calibrate.calibrate(
-            model,
-            out,
-            data=data,
-            inputs=inputs,
-            seed=seed,
-            half=half,
-            device=device,
-            progress=show,
-        )
-    c = found.calibration
-    tables.print_line(
-        f"temperature {c.temperature:.3f}; energy distance on val "
-        f"{c.before:.4f} before, {c.after:.4f} after"
-    )
-    tables.print_file("written", found.folder)
-
-
-def export_command(model: _Model, out: _NewFolder, /, half: bool = True) -> None:
-    """Copy what inference needs, the network and its configuration, to a new folder.
-
-    Args:
-        half: in half precision
-    """
-    tables.print_file("exported", export.export(model, out, half=half).folder)
-
-
-# --- data -----------------------------------------------------------------------------------------
-
-
-def import_command(
-    collection: Annotated[Literal["lidc"], Positional, arg(metavar="lidc", help="LIDC-IDRI")],
-    sources: Annotated[
-        tuple[Path, ...],
-        Positional,
-        arg(metavar="SOURCE", help="folders, archives or a pickle, all of one form"),
-    ],
-    /,
-    *,
-    out: Path,
-    size: int | None = None,
-    window: tuple[float, float] | None = None,
-    skip_bad: bool = False,
-) -> None:
-    """Prepare annotated slices for training and evaluation.
-
-    Args:
-        out: the folder to make; it must not exist yet, or be empty
-        size: side of the crops in pixels (default: as they are; 128 for DICOM)
-        window: Hounsfield units of black and white, for DICOM (default: each crop's own range)
-        skip_bad: import the rest where something cannot be imported, and list what was left out
-    """
-    from mue.commands.import_lidc import import_lidc  # imports pydicom, which is slow
-
-    with progress_bars() as show:
-        found = import_lidc(
-            sources,
-            out,
-            size=size,
-            window=window,
-            skip_bad=skip_bad,
-            progress=lambda n, total: show(collection, n >> 20, max(1, total >> 20), "MiB"),
-        )
-    for bad in found.rejected:
-        tables.print_note(f"left out {bad.what}: {bad.why}")
-    tables.print_counts(out, found.summary)
-    if found.rejected:
-        tables.print_line(f"{len(found.rejected)} left out, listed above")
-    tables.print_file("prepared", out)
-
-
-def inspect_command(
-    data: Annotated[Path, Positional, arg(metavar="DIR", help="prepared slices")],
-    /,
-    out: Path | None = None,
-    verify: bool = False,
-) -> None:
-    """Show what prepared slices hold: counts, splits, and a contact sheet.
-
-    Args:
-        out: the contact sheet (default: runs/DIR-sheet.png)
-        verify: read everything and compare it with the digests from the import
-    """
-    found = inspect.inspect(data, out, verify=verify)
-    tables.print_summary(data, found.summary)
-    tables.print_file("sheet", found.files[0])
-
-
-# --- the parser -----------------------------------------------------------------------------------
-
-
-def _train_help(arguments: Positional[tuple[str, ...]] = ()) -> None:
-    """Train a preset into a run folder: mue train PRESET --out DIR [--seed N] [--resume]."""
-    train_command(list(arguments))
-
-
-def _data_help(arguments: Positional[tuple[str, ...]] = ()) -> None:
-    """Prepare slices or inspect them: mue data import lidc SOURCE --out DIR, mue data inspect."""
-    _run(["data", *arguments])
-
-
-def _run(arguments: list[str]) -> None:
-    if arguments[:1] == ["train"]:  # has a parser for each preset
-        train_command(arguments[1:])
-    elif arguments[:1] == ["data"]:
-        tyro.extras.subcommand_cli_from_dict(
-            {"import": import_command, "inspect": inspect_command},
-            prog="mue data",
-            description="Prepare annotated slices, and inspect them.",
-            args=arguments[1:],
-        )
-    else:
-        tyro.extras.subcommand_cli_from_dict(
-            {
-                "demo": demo_command,
-                "data": _data_help,
-                "train": _train_help,
-                "evaluate": evaluate_command,
-                "predict": predict_command,
-                "figure": figure_command,
-                "compare": compare_command,
-                "calibrate": calibrate_command,
-                "export": export_command,
-            },
-            prog="mue",
-            description="Ranked answers with probabilities, for problems with more than one. "
-            "--version prints the version, --debug shows the traceback of an error.",
-            args=arguments or ["--help"],
-        )
+# --- errors and exit codes ------------------------------------------------------------------------
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -472,7 +233,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         _run(arguments)
     except train.Interrupted as stop:
-        _fail(f"{stop}; go on with --resume", 130, once=True)
+        _fail(f"{stop}; continue with --resume", 130, once=True)
     except KeyboardInterrupt:
         _fail("interrupted", 130)
     except NonFiniteError as error:

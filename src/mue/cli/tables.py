@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from mue.commands.predict import Prediction
+from mue.commands.calibrate import CalibrationResult
+from mue.commands.compare import ComparisonResult
+from mue.commands.demo import DemoResult
+from mue.commands.evaluate import EvaluationResult
+from mue.commands.export import ExportResult
+from mue.commands.figure import FigureResult
+from mue.commands.import_lidc import ImportResult
+from mue.commands.inspect import InspectionResult
+from mue.commands.predict import PredictionResult
 from mue.data.prepared.summary import DataSummary
-from mue.evaluation.compare import ComparedModel, best, metrics_of
+from mue.evaluation.compare import best, metrics_of
 from mue.evaluation.raters import RaterEvaluation
 
 _out, _err = Console(), Console(stderr=True)
@@ -33,43 +42,59 @@ def print_note(text: str) -> None:
     _err.print(text, highlight=False, soft_wrap=True)
 
 
-def print_files(files: Iterable[Path]) -> None:
-    """A line for each file that was written."""
-    kinds = {".png": "figure", ".csv": "slices", ".json": "report"}
-    for path in files:
-        print_file(kinds[path.suffix], path)
-
-
 def print_file(kind: str, path: Path) -> None:
     """What was written, and where."""
     print_line(f"{kind:<9}{path}")
 
 
-def print_evaluation(model: str, content: dict[str, Any], scores: object) -> None:
-    """The report of a model: of raters, or of known modes."""
-    if isinstance(scores, RaterEvaluation):
-        print_raters(model, content)
+def _print_files(files: Iterable[Path]) -> None:
+    kinds = {".png": "figure", ".csv": "slices", ".json": "report"}
+    for path in files:
+        print_file(kinds[path.suffix], path)
+
+
+def _table(title: str, *columns: str) -> Table:
+    """A table of numbers; its first column names them."""
+    table = Table(title=title)
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="right" if i else "left", overflow="fold")
+    return table
+
+
+@functools.singledispatch
+def print_result(result: object) -> None:
+    """What a command found, and which files it wrote."""
+    raise TypeError(f"a {type(result).__name__} cannot be printed")
+
+
+@print_result.register
+def _(result: EvaluationResult) -> None:
+    if isinstance(result.scores, RaterEvaluation):
+        _print_raters(result.report)
     else:
-        print_modes(model, content)
+        _print_modes(result.report)
+    _print_files(result.files)
 
 
-def print_modes(model: str, content: dict[str, Any]) -> None:
+@print_result.register
+def _(result: DemoResult) -> None:
+    for content in result.reports.values():
+        _print_modes(content)
+    _print_files(result.files)
+
+
+def _print_modes(content: dict[str, Any]) -> None:
     """Predicted and true probability of each mode, and the metrics."""
-    table = Table(title=f"{model} ({content['method']}): predicted and true probability")
-    for column in ("category", "mode", "true", "predicted", "± over inputs"):
-        table.add_column(column, justify="left" if column == "category" else "right")
+    title = f"{content['model']} ({content['method']}): predicted and true probability"
+    table = _table(title, "category", "mode", "true", "predicted", "± over inputs")
     before = None
     for row in content["table"]:
-        if before not in (None, row["group"]):
+        group = row["group"]
+        if before not in (None, group):
             table.add_section()
-        table.add_row(
-            row["group"] if row["group"] != before else "",
-            str(row["mode"]),
-            f"{row['true']:.3f}",
-            f"{row['predicted']:.3f}",
-            f"{row['deviation']:.3f}",
-        )
-        before = row["group"]
+        numbers = (f"{row[name]:.3f}" for name in ("true", "predicted", "deviation"))
+        table.add_row("" if group == before else group, str(row["mode"]), *numbers)
+        before = group
     _out.print(table)
     tv, rest = content["mode_tv"], content["rest"]
     _out.print(
@@ -81,14 +106,13 @@ def print_modes(model: str, content: dict[str, Any]) -> None:
     )
 
 
-def print_raters(model: str, content: dict[str, Any]) -> None:
+def _print_raters(content: dict[str, Any]) -> None:
     """Every metric with its interval."""
-    table = Table(
-        title=f"{model} ({content['method']}): {content['slices']} {content['split']} slices of "
-        f"{content['patients']} patients"
+    title = (
+        f"{content['model']} ({content['method']}): {content['slices']} {content['split']} slices "
+        f"of {content['patients']} patients"
     )
-    for column in ("metric", "mean", "95 % interval", "± over slices"):
-        table.add_column(column, justify="left" if column == "metric" else "right")
+    table = _table(title, "metric", "mean", "95 % interval", "± over slices")
     numbers = {k: v for k, v in content.items() if isinstance(v, dict) and "mean" in v}
     numbers |= {f"presence {k}": content["presence"][k] for k in ("brier", "ece")}
     for name, v in numbers.items():
@@ -98,24 +122,31 @@ def print_raters(model: str, content: dict[str, Any]) -> None:
     print_line(f"codes    {content['codes_in_use']} in use")
 
 
-def print_prediction(prediction: Prediction) -> None:
-    """The answers to an image, the most probable first, and the probability of all others."""
-    content = prediction.summary()
-    table = Table("rank", "probability", "code", title=content["image"])
-    for answer in content["answers"]:
-        table.add_row(str(answer["rank"]), f"{answer['prob']:.4f}", str(answer["code"]))
-    table.add_row("rest", f"{content['rest']:.4f}", "", style="dim")
-    _out.print(table)
+@print_result.register
+def _(result: PredictionResult) -> None:
+    for content in result.report:
+        table = Table("rank", "probability", "code", title=content["image"])
+        for answer in content["answers"]:
+            table.add_row(str(answer["rank"]), f"{answer['prob']:.4f}", str(answer["code"]))
+        table.add_row("rest", f"{content['rest']:.4f}", "", style="dim")
+        _out.print(table)
+    if result.files:
+        print_file("answers", result.files[0].parent)
 
 
-def print_comparison(models: Sequence[ComparedModel]) -> None:
+@print_result.register
+def _(result: FigureResult) -> None:
+    _print_files(result.files)
+
+
+@print_result.register
+def _(result: ComparisonResult) -> None:
     """A row for each model, a column for each metric, at its own width: no number is cut off."""
-    metrics, ahead = metrics_of(models), best(models)
-    table = Table(title="the best of each metric in bold; below it its 95 % interval")
-    table.add_column("model", overflow="fold")
-    for column in ("samples", *metrics, "parameters", "answers/s", "passes"):
-        table.add_column(column, justify="right")
-    for i, model in enumerate(models):
+    metrics, winners = metrics_of(result.models), best(result.models)
+    title = "the best of each metric in bold; below it its 95 % interval"
+    columns = ("model", "samples", *metrics, "parameters", "answers/s", "passes")
+    table = _table(title, *columns)
+    for i, model in enumerate(result.models):
         cells: list[str] = []
         for metric in metrics:
             value = model.metrics.get(metric)
@@ -123,32 +154,43 @@ def print_comparison(models: Sequence[ComparedModel]) -> None:
                 cells.append("–")
                 continue
             mean = f"{value.mean:.4f}"
-            mean = f"[bold]{mean}[/bold]" if ahead[metric] == i else mean
+            mean = f"[bold]{mean}[/bold]" if winners[metric] == i else mean
             cells.append(f"{mean}\n[dim]{value.low:.4f}–{value.high:.4f}[/dim]")
-        table.add_row(
-            model.model,
-            "" if model.samples is None else str(model.samples),
-            *cells,
-            f"{model.parameters:,}",
-            f"{model.per_second:,.0f}",
-            str(model.passes),
-        )
+        samples = "" if model.samples is None else str(model.samples)
+        cost = (f"{model.parameters:,}", f"{model.per_second:,.0f}", str(model.passes))
+        table.add_row(model.model, samples, *cells, *cost)
     needed = Console(width=1000).measure(table).maximum
     Console(width=max(_out.width, needed)).print(table)
+    _print_files(result.files)
 
 
-def print_counts(folder: Path, found: DataSummary) -> None:
-    """How many slices there are, and how many raters annotated them."""
-    counts = f"{found.patients} patients, {found.nodules} nodules, {found.slices} slices"
-    print_line(f"{folder}: {counts}")
-    table = Table("raters who annotated a lesion", *map(str, range(len(found.annotated))))
-    table.add_row("slices", *map(str, found.annotated))
-    _out.print(table)
+@print_result.register
+def _(result: CalibrationResult) -> None:
+    c = result.calibration
+    change = f"energy distance on val {c.before:.4f} before, {c.after:.4f} after"
+    print_line(f"temperature {c.temperature:.3f}; {change}")
+    print_file("written", result.folder)
 
 
-def print_summary(folder: Path, found: DataSummary) -> None:
-    """Counts, splits, size and origin of prepared slices."""
-    print_counts(folder, found)
+@print_result.register
+def _(result: ExportResult) -> None:
+    print_file("exported", result.folder)
+
+
+@print_result.register
+def _(result: ImportResult) -> None:
+    for bad in result.rejected:
+        print_note(f"left out {bad.what}: {bad.why}")
+    _print_counts(result.folder, result.summary)
+    if result.rejected:
+        print_line(f"{len(result.rejected)} left out, listed above")
+    print_file("prepared", result.folder)
+
+
+@print_result.register
+def _(result: InspectionResult) -> None:
+    found = result.summary
+    _print_counts(result.folder, found)
     table = Table("split", "patients", "slices")
     for name, (patients, slices) in found.splits.items():
         table.add_row(name, str(patients), str(slices))
@@ -159,3 +201,13 @@ def print_summary(folder: Path, found: DataSummary) -> None:
         f"form     {found.form}\nsha256   {found.digest}",
         highlight=False,
     )
+    print_file("sheet", result.files[0])
+
+
+def _print_counts(folder: Path, found: DataSummary) -> None:
+    """How many slices there are, and how many raters annotated them."""
+    counts = f"{found.patients} patients, {found.nodules} nodules, {found.slices} slices"
+    print_line(f"{folder}: {counts}")
+    table = Table("raters who annotated a lesion", *map(str, range(len(found.annotated))))
+    table.add_row("slices", *map(str, found.annotated))
+    _out.print(table)

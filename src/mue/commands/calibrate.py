@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from mue.commands.report import Progress, load_models, require_empty
+from mue.commands.report import Progress, load_models, progress_of, require_empty
 from mue.data.build import build_source, check_data
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.store import open_prepared
@@ -21,13 +19,7 @@ from mue.training import checkpoint
 
 @dataclass(frozen=True, slots=True)
 class CalibrationResult:
-    """A calibrated model.
-
-    Attributes:
-        calibration: The change of the prior, and the energy distance before and after.
-        folder: Can be loaded as a run folder.
-        files: What was written.
-    """
+    """The change of the prior, a folder that can be loaded as a run folder, the files in it."""
 
     calibration: Calibration
     folder: Path
@@ -63,39 +55,34 @@ def calibrate(
     folder, target = find(model), Path(out)
     (loaded,) = load_models([model], device=device, plain=True)  # exported weights stay exact
     predictor = loaded.predictor
-    check_data(predictor.config.data, data)
+    config, network, where = predictor.config.data, predictor.network, predictor.device
+    check_data(config, data)
     require_empty(target)
-    about: dict[str, Any] = {"split": "val"}
     if data is not None:
         prepared = open_prepared(data)
-        source = Slices(prepared, "val", device=predictor.device)
-        count = len(source)
-        about["data"] = prepared.digest
+        source = Slices(prepared, "val", device=where)
+        inputs, about = len(source), {"data": prepared.digest}
+    elif network.axes == 1:
+        raise MueError(
+            "calibration compares answers as masks, and the answers of this model are vectors; "
+            "take a model of images"
+        )
+    elif inputs < 1:
+        raise MueError(f"`inputs` must be at least 1, got {inputs}")
     else:
-        if predictor.network.axes == 1:
-            raise MueError(
-                "calibration compares answers as masks, and the answers of this model are vectors; "
-                "take a model of images"
-            )
-        if inputs < 1:
-            raise MueError(f"`inputs` must be at least 1, got {inputs}")
-        source = build_source(predictor.config.data, "val", seed=seed, device=predictor.device)
-        count = inputs
-        about |= {"inputs": inputs, "seed": seed}
-    show = functools.partial(progress, loaded.name) if progress else None
-    found = fit_calibration(predictor, source, count, progress=show)
-    about |= {
+        source = build_source(config, "val", seed=seed, device=where)
+        about = {"inputs": inputs, "seed": seed}
+    show = progress_of(loaded.name, progress)
+    found = fit_calibration(predictor, source, inputs, progress=show)
+    assert isinstance(network, Modal)  # `fit_calibration` refuses others
+    calibration = {
+        "split": "val",
+        **about,
         "temperature": found.temperature,
         "shift": [round(v, 4) for v in found.shift.tolist()],
         "ged_before": found.before,
         "ged_after": found.after,
     }
-    assert isinstance(predictor.network, Modal)  # `fit_calibration` refuses others
-    checkpoint.export(
-        folder,
-        target,
-        half=half,
-        changed=found.fold(predictor.network),
-        about={"calibration": about},
-    )
+    changed, written = found.fold(network), {"calibration": calibration}
+    checkpoint.export(folder, target, half=half, changed=changed, about=written)
     return CalibrationResult(found, target, tuple(sorted(target.iterdir())))

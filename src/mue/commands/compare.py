@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any
 
 import torch
 
-from mue.commands.report import Model, Progress, load_models, save_report
+from mue.commands.report import Model, Progress, load_models, progress_of, save_report
 from mue.data.prepared.splits import Split
 from mue.data.prepared.store import open_prepared
 from mue.devices import Device, device_name
@@ -27,7 +26,6 @@ from mue.evaluation.compare import (
     single_pass,
 )
 from mue.inference.load import find
-from mue.inference.predictor import Predictor
 from mue.training import checkpoint
 from mue.training.checkpoint import weights_digest
 from mue.version import __version__
@@ -35,13 +33,7 @@ from mue.version import __version__
 
 @dataclass(frozen=True, slots=True)
 class ComparisonResult:
-    """Models side by side.
-
-    Attributes:
-        models: In the order they were given.
-        report: What `comparison.json` holds.
-        files: What was written.
-    """
+    """Models in the order given, what `comparison.json` holds, and the files written."""
 
     models: list[ComparedModel]
     report: dict[str, Any]
@@ -77,7 +69,10 @@ def compare(
         device: Where to compute.
         progress: Called with the name of a row, the number of inputs done, and of all.
     """
-    began = time.monotonic()
+    from mue.plots.comparison import plot_comparison, plot_sample_curve
+    from mue.plots.style import save_figure
+
+    began, folder = time.monotonic(), Path(out)
     loaded = load_models(models, device=device, plain=True)
     predictors = {model.name: model.predictor for model in loaded}
     found = compare_models(
@@ -89,10 +84,19 @@ def compare(
         samples=samples,
         progress=progress,
     )
-    curve_inputs = min(inputs, CURVE_INPUTS)
-    curves = _curves(predictors, split, curve_inputs, seed, progress) if data is None else {}
-    about: dict[str, Any] = {"split": split}
-    about |= {"inputs": inputs} if data is None else {"data": open_prepared(data).digest}
+    title = f"{inputs} {split} inputs"
+    about: dict[str, Any] = {"split": split, "inputs": inputs}
+    curve_inputs, curves = min(inputs, CURVE_INPUTS), dict[str, list[Point]]()
+    if data is not None:
+        title = f"{split} slices of {Path(data).name}"
+        about = {"split": split, "data": open_prepared(data).digest}
+    elif any(p.is_sampler and single_pass(p) for p in predictors.values()):
+        for name, predictor in predictors.items():
+            if single_pass(predictor):
+                show = progress_of(f"{name}, curve", progress)
+                curves[name] = sample_curve(
+                    predictor, split=split, inputs=curve_inputs, seed=seed, progress=show
+                )
     first = loaded[0].predictor
     content: dict[str, Any] = {
         **about,
@@ -105,7 +109,7 @@ def compare(
             "name": device_name(first.device),
             "threads": torch.get_num_threads(),
             "precision": "half" if first.half else "float32",
-            "cuda_graph": False,
+            "cuda_graph": first.cuda_graph,
             "seconds": round(time.monotonic() - began, 1),
         },
         "weights": {m.name: weights_digest(find(m.source)) for m in loaded if m.source is not None},
@@ -115,54 +119,11 @@ def compare(
     if curves:
         points = {name: [dataclasses.asdict(p) for p in curve] for name, curve in curves.items()}
         content["curves"] = {"inputs": curve_inputs, **points}
-    where = f"{inputs} {split} inputs" if data is None else f"{split} slices of {Path(data).name}"
-    files = _write(found, curves, content, f"{where}, seed {seed}", Path(out))
-    return ComparisonResult(found, content, tuple(files))
-
-
-def _curves(
-    predictors: dict[str, Predictor],
-    split: Split,
-    inputs: int,
-    seed: int,
-    progress: Progress | None,
-) -> dict[str, list[Point]]:
-    """The error by the number of samples, where some model samples in one forward pass."""
-    chosen = {name: p for name, p in predictors.items() if single_pass(p)}
-    if not any(p.is_sampler for p in chosen.values()):
-        return {}
-    return {
-        name: sample_curve(
-            predictor,
-            split=split,
-            inputs=inputs,
-            seed=seed,
-            progress=functools.partial(progress, f"{name}, curve") if progress else None,
-        )
-        for name, predictor in chosen.items()
-    }
-
-
-def _write(
-    models: list[ComparedModel],
-    curves: dict[str, list[Point]],
-    content: dict[str, Any],
-    title: str,
-    out: Path,
-) -> list[Path]:
-    from mue.plots.comparison import plot_comparison, plot_sample_curve
-    from mue.plots.style import save_figure
-
     files = [
-        save_report(out / "comparison.json", content),
-        save_figure(plot_comparison(models, title), out / "comparison.png"),
+        save_report(folder / "comparison.json", content),
+        save_figure(plot_comparison(found, f"{title}, seed {seed}"), folder / "comparison.png"),
     ]
     if curves:
-        inputs = f"{content['curves']['inputs']} {content['split']} inputs"
-        files.append(
-            save_figure(
-                plot_sample_curve(curves, f"mode_tv by number of answers, {inputs}"),
-                out / "samples.png",
-            )
-        )
-    return files
+        title = f"mode_tv by number of answers, {curve_inputs} {split} inputs"
+        files.append(save_figure(plot_sample_curve(curves, title), folder / "samples.png"))
+    return ComparisonResult(found, content, tuple(files))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mue.commands.figure import plot_modes
-from mue.commands.report import Progress, load_models, report, save_report
+from mue.commands.report import Progress, load_models, progress_of, report, save_report
 from mue.evaluation.known_modes import evaluate_modes
 
 DEMO = ("guess", "guess-exact")
@@ -31,13 +30,19 @@ class DemoResult:
 def demo(
     out: str | Path = "runs/demo", *, inputs: int = 1000, progress: Progress | None = None
 ) -> DemoResult:
-    """Evaluate the bundled models on the guessing game, and plot their answers."""
+    """Evaluate the bundled models on the guessing game, and plot their answers.
+
+    Args:
+        out: Folder for the report and the figures.
+        inputs: How many inputs.
+        progress: Called with a model's name, the number of inputs done, and of all.
+    """
     folder = Path(out)
     reports: dict[str, dict[str, Any]] = {}
     figures: list[Path] = []
     for model in load_models([f"bundled:{name}" for name in DEMO], device="cpu"):
-        show = functools.partial(progress, model.name) if progress else None
-        scores = evaluate_modes(model.predictor, inputs=inputs, seed=0, progress=show)
+        show = progress_of(model.name, progress)
+        scores = evaluate_modes(model.predictor, inputs=inputs, progress=show)
         figures += plot_modes(model, scores, folder / "figures" / model.name)
         reports[model.name] = report(model, scores) | {"model": model.name}
     return DemoResult(reports, (save_report(folder / "report.json", reports), *figures))

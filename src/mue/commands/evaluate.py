@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mue.commands.report import Model, Progress, load_models, output_folder, report, save_report
+from mue.commands.report import (
+    Model,
+    Progress,
+    load_models,
+    output_folder,
+    progress_of,
+    report,
+    save_report,
+)
 from mue.data.build import check_data
 from mue.data.prepared.splits import Split
 from mue.devices import Device
@@ -60,9 +67,8 @@ def evaluate(
         progress: Called with the model's name, the number of inputs done, and of all.
     """
     (loaded,) = load_models([model], device=device)
-    predictor = loaded.predictor
+    predictor, show = loaded.predictor, progress_of(loaded.name, progress)
     check_data(predictor.config.data, data)
-    show = functools.partial(progress, loaded.name) if progress else None
     if data is None:
         scores = evaluate_modes(
             predictor, split=split, inputs=inputs, seed=seed, k=k, progress=show

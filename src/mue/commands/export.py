@@ -12,21 +12,21 @@ from mue.training import checkpoint
 
 @dataclass(frozen=True, slots=True)
 class ExportResult:
-    """An exported model.
-
-    Attributes:
-        folder: Can be loaded as a run folder.
-        files: What was written.
-    """
+    """A folder that can be loaded as a run folder, and the files in it."""
 
     folder: Path
     files: tuple[Path, ...]
 
 
 def export(model: str | Path, out: str | Path, *, half: bool = True) -> ExportResult:
-    """Copy what inference needs, θ and its configuration, to a new folder, with the log.
+    """Copy what inference needs, the network and its configuration, to a new folder, with the log.
 
     In half precision a model is half as large; `evaluate` both to see whether the numbers hold.
+
+    Args:
+        model: A bundled model, or a run folder.
+        out: The new folder.
+        half: Whether to write the weights in half precision.
     """
     folder, target = find(model), Path(out)
     require_empty(target)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -13,9 +13,9 @@ from mue.commands.report import (
     LoadedModel,
     Model,
     Progress,
-    as_list,
     load_models,
     output_folder,
+    progress_of,
 )
 from mue.data.build import build_source, check_data
 from mue.data.prepared.dataset import Slices
@@ -27,20 +27,23 @@ from mue.evaluation.compare import latent_samples, single_pass
 from mue.evaluation.known_modes import ModeEvaluation, evaluate_modes
 from mue.evaluation.raters import RaterEvaluation, evaluate_raters
 from mue.inference.load import find
+from mue.inference.predictor import Predictor
 from mue.metrics.calibration import reliability
 from mue.models.probunet import ProbUNet
 from mue.training.log import read_log
+from mue.types import Case
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    Figures = Iterator[tuple[str, Figure]]  # with the names of their files
 
 _EXAMPLES = 6  # inputs shown in a figure of answers
 
 
 @dataclass(frozen=True, slots=True)
 class FigureResult:
-    """Figures.
-
-    Attributes:
-        files: What was written.
-    """
+    """Figures, by the files that were written."""
 
     files: tuple[Path, ...]
 
@@ -75,7 +78,7 @@ def figure(
         device: Where to compute.
         progress: Called with a model's name, the number of inputs done, and of all.
     """
-    listed = as_list(models)
+    listed = [models] if isinstance(models, (str, Path, Predictor)) else list(models)
     if not listed:
         raise MueError("`models` must name at least one model, got none")
     loaded = load_models(listed, device=device)
@@ -84,6 +87,7 @@ def figure(
     for model in loaded:
         check_data(model.predictor.config.data, data)
     target = output_folder(loaded[0], out) / ("" if out else "figures")
+    folders = {model.name: target / ("" if len(loaded) == 1 else model.name) for model in loaded}
     files: list[Path] = []
     if data is None:
         for model in loaded:
@@ -94,139 +98,121 @@ def figure(
                 inputs=inputs,
                 seed=seed,
                 k=100 if many else 16,
-                progress=functools.partial(progress, model.name) if progress else None,
+                progress=progress_of(model.name, progress),
             )
-            files += plot_modes(model, scores, target if len(loaded) == 1 else target / model.name)
-    else:
-        files += _plot_slices(loaded, data, split, seed, target, progress)
-    return FigureResult(tuple(files))
-
-
-# --- synthetic inputs -----------------------------------------------------------------------------
-
-
-def plot_modes(model: LoadedModel, scores: ModeEvaluation, target: Path) -> list[Path]:
-    """Plot the probabilities of modes, the first answers, and the history."""
-    from mue.plots.probabilities import plot_densities, plot_probabilities
-    from mue.plots.style import save_figure
-
-    predictor, count = model.predictor, len(scores.group)
-    title = f"{model.name}: {count} {scores.split} inputs, seed {scores.seed}"
-    if predictor.is_sampler:
-        title += f", {scores.k} samples each"
-    files = [save_figure(plot_probabilities(scores, title), target / "modes.png")]
-    if isinstance(predictor.network, ProbUNet):
-        found = latent_samples(predictor, split=scores.split, inputs=count, seed=scores.seed)
-        about = f"{model.name}: {count} {scores.split} inputs, {found.mode.shape[1]} samples each"
-        files.append(save_figure(plot_densities(found, about), target / "densities.png"))
-    return [*files, *_plot_examples(model, scores.split, target), *_plot_history(model, target)]
-
-
-def _plot_examples(model: LoadedModel, split: Split, target: Path) -> list[Path]:
-    """The first inputs of each category with their answers."""
-    from mue.plots.answers import plot_answers, plot_points
-    from mue.plots.style import save_figure
-
-    predictor = model.predictor
-    source = build_source(predictor.config.data, split, seed=0, device=predictor.device)
-    case = source.case(torch.arange(64, device=predictor.device))
-    groups = sorted(set(case.group))
-    first = [case.group.index(g) for g in groups]
-    if predictor.network.axes == 1 and predictor.codes:
-        h = predictor.propose(case.x[first], predictor.max_answers)
-        merged = h.merge(torch.cdist, below=0.5).cpu()
-        points = plot_points(case.x[first].cpu(), merged, case.ys[first].cpu(), model.name)
-        return [save_figure(points, target / "answers.png")]
-    more = [i for i in range(64) if i not in first][: _EXAMPLES - len(first)]
-    files: list[Path] = []
-    kind = "samples" if predictor.is_sampler else "top" if predictor.codes else "answers"
-    for top, rows in ((4, first), (6, [*first, *more])):
-        k = min(top, predictor.max_answers)
-        h = predictor.propose(case.x[rows], k).cpu()
-        ranked = f"top {k}" if predictor.codes else f"{k} {kind}, not ranked"
-        names = [case.group[i] for i in rows]
-        answers = plot_answers(case.x[rows].cpu(), h, f"{model.name}: {ranked}", names)
-        files.append(save_figure(answers, target / f"{kind}-{top}.png"))
-    return files
-
-
-def _plot_history(model: LoadedModel, target: Path) -> list[Path]:
-    from mue.plots.history import plot_history
-    from mue.plots.style import save_figure
-
-    records = read_log(find(model.source)) if model.source is not None else []
-    if not records:
-        return []
-    return [save_figure(plot_history(records, model.name), target / "history.png")]
-
-
-# --- prepared slices ------------------------------------------------------------------------------
-
-
-def _plot_slices(
-    models: list[LoadedModel],
-    data: str | Path,
-    split: Split,
-    seed: int,
-    target: Path,
-    progress: Progress | None,
-) -> list[Path]:
-    from mue.plots.comparison import plot_spread
-    from mue.plots.reliability import plot_reliability
-    from mue.plots.style import save_figure
-
-    scores = {
+            files += plot_modes(model, scores, folders[model.name])
+        return FigureResult(tuple(files))
+    raters = {
         model.name: evaluate_raters(
             model.predictor,
             data,
             split=split,
             seed=seed,
-            progress=functools.partial(progress, model.name) if progress else None,
+            progress=progress_of(model.name, progress),
         )
-        for model in models
+        for model in loaded
     }
-    first = scores[models[0].name]
-    about = f"{len(first.id)} {split} slices"
-    spread = plot_spread(
-        {n: s.columns["ged"] for n, s in scores.items()}, f"energy distance (GED), {about}"
-    )
-    curves = {
-        n: reliability(s.columns["presence"], s.columns["annotated"]) for n, s in scores.items()
-    }
-    reliable = plot_reliability(curves, f"presence of a lesion, {about}")
-    files = [
-        save_figure(spread, target / "spread.png"),
-        save_figure(reliable, target / "reliability.png"),
-    ]
-    index = torch.tensor(_ambiguous(first, _EXAMPLES))
-    for model in models:
-        place = target if len(models) == 1 else target / model.name
-        files += _plot_cases(model, data, split, index, place)
-        files += _plot_history(model, place)
-    return files
+    files += _save(_overview(raters, split), target)
+    index = torch.tensor(_ambiguous(raters[loaded[0].name], _EXAMPLES))
+    source = Slices(open_prepared(data), split, device=loaded[0].predictor.device)
+    for model in loaded:
+        files += _save(_cases(model, source.case(index), split), folders[model.name])
+        files += _save(_history(model), folders[model.name])
+    return FigureResult(tuple(files))
 
 
-def _plot_cases(
-    model: LoadedModel, data: str | Path, split: Split, index: torch.Tensor, target: Path
-) -> list[Path]:
-    """The answers of a model to some slices, ranked and by code."""
-    from mue.plots.cases import plot_cases, plot_codes
+def _save(figures: Figures, folder: Path) -> list[Path]:
     from mue.plots.style import save_figure
 
+    return [save_figure(figure, folder / name) for name, figure in figures]
+
+
+def _history(model: LoadedModel) -> Figures:
+    from mue.plots.history import plot_history
+
+    if model.source is not None and (records := read_log(find(model.source))):
+        yield "history.png", plot_history(records, model.name)
+
+
+# --- synthetic inputs -----------------------------------------------------------------------------
+
+
+def plot_modes(model: LoadedModel, scores: ModeEvaluation, folder: Path) -> list[Path]:
+    """Plot the probabilities of modes, the first answers, and the history."""
+    parts = (_probabilities(model, scores), _examples(model, scores.split), _history(model))
+    return [path for figures in parts for path in _save(figures, folder)]
+
+
+def _probabilities(model: LoadedModel, scores: ModeEvaluation) -> Figures:
+    from mue.plots.probabilities import plot_densities, plot_probabilities
+
+    predictor, count = model.predictor, len(scores.group)
+    about = f"{model.name}: {count} {scores.split} inputs"
+    title = f"{about}, seed {scores.seed}"
+    title += f", {scores.k} samples each" if predictor.is_sampler else ""
+    yield "modes.png", plot_probabilities(scores, title)
+    if isinstance(predictor.network, ProbUNet):
+        found = latent_samples(predictor, split=scores.split, inputs=count, seed=scores.seed)
+        about += f", {found.mode.shape[1]} samples each"
+        yield "densities.png", plot_densities(found, about)
+
+
+def _examples(model: LoadedModel, split: Split) -> Figures:
+    """The first inputs of each category with their answers."""
+    from mue.plots.answers import plot_answers, plot_points
+
+    predictor = model.predictor
+    source = build_source(predictor.config.data, split, seed=0, device=predictor.device)
+    case = source.case(torch.arange(64, device=predictor.device))
+    first = [case.group.index(g) for g in sorted(set(case.group))]
+    if predictor.network.axes == 1 and predictor.codes:
+        h = predictor.propose(case.x[first], predictor.max_answers)
+        merged = h.merge(torch.cdist, below=0.5).cpu()
+        yield (
+            "answers.png",
+            plot_points(case.x[first].cpu(), merged, case.ys[first].cpu(), model.name),
+        )
+        return
+    more = [i for i in range(64) if i not in first][: _EXAMPLES - len(first)]
+    kind = "samples" if predictor.is_sampler else "top" if predictor.codes else "answers"
+    for top, rows in ((4, first), (6, [*first, *more])):
+        k = min(top, predictor.max_answers)
+        h = predictor.propose(case.x[rows], k).cpu()
+        title = f"{model.name}: " + (f"top {k}" if predictor.codes else f"{k} {kind}, not ranked")
+        names = [case.group[i] for i in rows]
+        yield f"{kind}-{top}.png", plot_answers(case.x[rows].cpu(), h, title, names)
+
+
+# --- prepared slices ------------------------------------------------------------------------------
+
+
+def _overview(scores: dict[str, RaterEvaluation], split: Split) -> Figures:
+    """All models side by side."""
+    from mue.plots.comparison import plot_spread
+    from mue.plots.reliability import plot_reliability
+
+    columns = {name: s.columns for name, s in scores.items()}
+    about = f"{len(next(iter(scores.values())).id)} {split} slices"
+    spread = {name: c["ged"] for name, c in columns.items()}
+    yield "spread.png", plot_spread(spread, f"energy distance (GED), {about}")
+    curves = {name: reliability(c["presence"], c["annotated"]) for name, c in columns.items()}
+    yield "reliability.png", plot_reliability(curves, f"presence of a lesion, {about}")
+
+
+def _cases(model: LoadedModel, case: Case, split: Split) -> Figures:
+    """The answers of a model to some slices, ranked and by code."""
+    from mue.plots.cases import plot_cases, plot_codes
+
     predictor, name = model.predictor, model.name
-    case = Slices(open_prepared(data), split, device=predictor.device).case(index)
     top = predictor.propose(case.x, min(8, predictor.max_answers)).cpu()
-    coded = predictor.propose(case.x, predictor.codes).cpu() if predictor.codes else None
-    case = case.cpu()
     title = f"{name}: the {split} slices of highest entropy"
-    if coded is None:
+    if not predictor.codes:
         kind = "samples" if predictor.is_sampler else "answers"
         title = f"{name}: {top.prob.shape[1]} {kind}, not ranked, of {len(case.id)} {split} slices"
-    files = [save_figure(plot_cases(case, top, title), target / "cases.png")]
-    if coded is not None:
-        by_code = plot_codes(case, coded, f"{name}: answers by code")
-        files.append(save_figure(by_code, target / "codes.png"))
-    return files
+    yield "cases.png", plot_cases(case.cpu(), top, title)
+    if predictor.codes:
+        coded = predictor.propose(case.x, predictor.codes).cpu()
+        yield "codes.png", plot_codes(case.cpu(), coded, f"{name}: answers by code")
 
 
 def _ambiguous(scores: RaterEvaluation, count: int) -> list[int]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mue.commands.report import Progress
 from mue.data.lidc.importer import detect_form, read_items
 from mue.data.lidc.options import Options
 from mue.data.prepared.item import Rejected
@@ -15,37 +16,33 @@ from mue.data.prepared.summary import DataSummary, summarize
 
 @dataclass(frozen=True, slots=True)
 class ImportResult:
-    """What was imported.
+    """The folder of prepared slices, what it holds, and what could not be imported."""
 
-    Attributes:
-        summary: What the prepared slices hold.
-        rejected: What could not be imported.
-    """
-
+    folder: Path
     summary: DataSummary
     rejected: tuple[Rejected, ...]
 
 
 def import_lidc(
     sources: Sequence[str | Path],
-    out: str | Path,
     *,
+    out: str | Path,
     size: int | None = None,
     window: tuple[float, float] | None = None,
     skip_bad: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> ImportResult:
     """Prepare LIDC-IDRI from any of its four forms, in a new folder, whole or not at all.
 
     Args:
         sources: Folders, archives or pickles, all of one form.
-        out: The folder to write.
+        out: The new folder.
         size: Side of the crops; None keeps images as they are, and is 128 for DICOM.
         window: Hounsfield units of black and white (DICOM); None scales each crop by its own range.
         skip_bad: Leave out what cannot be imported, instead of refusing it all.
-        progress: Called with the bytes of the sources read so far and in all.
+        progress: Called with a name, the MiB of the sources read so far, and of all.
     """
-    paths = [Path(source) for source in sources]
+    folder, paths = Path(out), [Path(source) for source in sources]
     options = Options(size=size, window=window)
     form = detect_form(paths)
     origin = {
@@ -55,6 +52,11 @@ def import_lidc(
         "size": size,
         "window": None if window is None else list(window),
     }
-    items = read_items(paths, form, options, progress)
-    rejected = write_prepared(items, Path(out), origin, skip_bad=skip_bad)
-    return ImportResult(summarize(open_prepared(out)), rejected)
+
+    def show(done: int, total: int) -> None:
+        if progress is not None:
+            progress("lidc, MiB", done >> 20, max(1, total >> 20))
+
+    items = read_items(paths, form, options, show)
+    rejected = write_prepared(items, folder, origin, skip_bad=skip_bad)
+    return ImportResult(folder, summarize(open_prepared(folder)), rejected)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from mue.data.prepared.store import Prepared, open_prepared
+from mue.data.prepared.store import open_prepared
 from mue.data.prepared.summary import DataSummary, summarize
 
 _SHEET = 24  # slices on a contact sheet
@@ -16,13 +16,9 @@ _SHEET = 24  # slices on a contact sheet
 
 @dataclass(frozen=True, slots=True)
 class InspectionResult:
-    """What prepared slices hold.
+    """The folder of prepared slices, what it holds, and the contact sheet."""
 
-    Attributes:
-        summary: The counts.
-        files: What was written: a contact sheet.
-    """
-
+    folder: Path
     summary: DataSummary
     files: tuple[Path, ...]
 
@@ -37,16 +33,10 @@ def inspect(
         out: The contact sheet, by default `runs/NAME-sheet.png`.
         verify: Whether to read everything and compare it with the digests from the import.
     """
-    prepared = open_prepared(data, verify=verify)
-    sheet = Path(out) if out else Path("runs") / f"{Path(data).resolve().name}-sheet.png"
-    files = (_plot_sheet(prepared, Path(data).name, sheet),)
-    return InspectionResult(summarize(prepared), files)
-
-
-def _plot_sheet(prepared: Prepared, name: str, path: Path) -> Path:
     from mue.plots.contact_sheet import plot_contact_sheet
     from mue.plots.style import save_figure
 
+    folder, prepared = Path(data), open_prepared(data, verify=verify)
     rows, (h, w) = prepared.rows, prepared.size
     shown = np.unique(np.linspace(0, len(rows) - 1, _SHEET).round().astype(int))
     bits = np.unpackbits(prepared.masks[shown], axis=2)[..., : h * w]
@@ -54,6 +44,7 @@ def _plot_sheet(prepared: Prepared, name: str, path: Path) -> Path:
         torch.from_numpy(prepared.images[shown]),
         torch.from_numpy(bits.reshape(len(shown), -1, h, w).astype(bool)),
         [rows[i].id for i in shown],
-        f"{name}: {len(shown)} of {len(rows)} slices",
+        f"{folder.name}: {len(shown)} of {len(rows)} slices",
     )
-    return save_figure(sheet, path)
+    path = Path(out) if out else Path("runs") / f"{folder.resolve().name}-sheet.png"
+    return InspectionResult(folder, summarize(prepared), (save_figure(sheet, path),))

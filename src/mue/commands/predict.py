@@ -18,20 +18,14 @@ from mue.types import Hypotheses
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The answers to one image file.
-
-    Attributes:
-        image: The file.
-        x: What the model was shown.
-        hypotheses: A batch of one.
-    """
+    """An image file, its pixels as the model takes them, and the answers: a batch of one."""
 
     image: Path
     x: Tensor
     hypotheses: Hypotheses
 
     def summary(self) -> dict[str, Any]:
-        """Probabilities and codes, as `mue predict --json` prints them."""
+        """Probabilities and codes."""
         h = self.hypotheses
         answers = [
             {"rank": i + 1, "prob": h.prob[0, i].item(), "code": int(h.code[0, i])}
@@ -47,15 +41,15 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class PredictionResult:
-    """The answers to image files.
-
-    Attributes:
-        predictions: One for each image, in their order.
-        files: What was written: each answer, and an overview for each image.
-    """
+    """The answers to each image, and the files written: each answer, and overviews."""
 
     predictions: tuple[Prediction, ...]
     files: tuple[Path, ...]
+
+    @property
+    def report(self) -> list[dict[str, Any]]:
+        """What `mue predict --json` prints."""
+        return [prediction.summary() for prediction in self.predictions]
 
 
 def predict(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,15 +59,14 @@ def load_models(
     for name, model in zip(names, each, strict=True):
         if isinstance(model, Predictor):
             loaded[name] = LoadedModel(name, model, None)
-        else:
-            predictor = load(model, device=device, **options)
-            loaded.setdefault(name, LoadedModel(name, predictor, model))
+        elif name not in loaded:
+            loaded[name] = LoadedModel(name, load(model, device=device, **options), model)
     return list(loaded.values())
 
 
-def as_list(models: Model | Sequence[Model]) -> list[Model]:
-    """One model, or several."""
-    return [models] if isinstance(models, (str, Path, Predictor)) else list(models)
+def progress_of(name: str, progress: Progress | None) -> Callable[[int, int], None] | None:
+    """The progress of one job."""
+    return None if progress is None else functools.partial(progress, name)
 
 
 def output_folder(model: LoadedModel, out: str | Path | None) -> Path:

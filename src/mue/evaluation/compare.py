@@ -150,8 +150,8 @@ def check_comparable(
 ) -> Source:
     """Refuse models that answer different questions, or that are not computed alike.
 
-    A comparison of speed is fair only where all models have the same precision and device. Returns
-    the data set that all of them take.
+    A comparison of speed is fair only where all models have the same precision and device, and all
+    or none are captured as CUDA graphs. Returns the data set that all of them take.
     """
     if len(predictors) < 2:
         raise MueError(f"a comparison needs at least two different models, got {len(predictors)}")
@@ -166,6 +166,7 @@ def check_comparable(
             ("channels of an answer", ours.config.model.c_out, other.config.model.c_out),
             ("the device", ours.device, other.device),
             ("half precision", ours.half, other.half),
+            ("CUDA graphs", ours.cuda_graph, other.cuda_graph),
         ):
             if mine != theirs:
                 raise MueError(

@@ -51,6 +51,9 @@ class Predictor:
     weights again otherwise. What decides probabilities is computed in float32 either way.
     """
 
+    cuda_graph = False
+    """Whether repeated calls are captured as CUDA graphs."""
+
     def __init__(
         self, network: Modal | ProbUNet | Heads, config: Config, *, half: bool = False
     ) -> None:

@@ -41,6 +41,8 @@ class GraphPredictor(Predictor):
     A graph reads the weights at their addresses: they may be changed in place, but not exchanged.
     """
 
+    cuda_graph = True
+
     def __init__(self, predictor: Predictor) -> None:
         super().__init__(predictor.network, predictor.config, half=predictor.half)
         self._entries: OrderedDict[tuple[torch.Size, int], _Entry] = OrderedDict()
