@@ -28,9 +28,11 @@ from mue.atomic import write_atomic
 from mue.devices import choose_device, device_name
 from mue.inference.load import load
 from mue.kernels import Pieces
+from mue.kernels.plan import plan
 from mue.training.checkpoint import commit
 from pages import ROOT, insert, markdown
-from timing.training import preset_job
+from timing.setups import ours
+from timing.training import preset_job, workload_config, workloads
 
 PRESETS = ("guess", "lidc", "lidc-exact")
 ALL, ANSWERS = "all", "16 answers"
@@ -65,22 +67,35 @@ def answering_step(name: str) -> Step:
 # --- the measurement ------------------------------------------------------------------------------
 
 
+def used_pieces(preset: str) -> list[str]:
+    """The pieces that a training of the preset takes on this GPU."""
+    device = choose_device("cuda")
+    workload = next(w for w in workloads(device) if w.preset == preset)
+    pieces = plan(ours(workload_config(workload, device)), device).pieces
+    return [f.name for f in dataclasses.fields(Pieces) if getattr(pieces, f.name)]
+
+
 def measure(presets: tuple[str, ...] = PRESETS) -> dict[str, dict[str, float]]:
     """Seconds of a step, by preset, then by the piece that is off."""
-    names = [ALL, *(f.name for f in dataclasses.fields(Pieces))]
-    found: dict[str, dict[str, float]] = {}
-    first = {preset: _started(f"train {preset}/{ALL}", STEPS) for preset in presets}
-    for timer in first.values():
+    names = {preset: [ALL, *used_pieces(preset)] for preset in presets}
+    timers = {preset: [_started(f"train {preset}/{ALL}", STEPS)] for preset in presets}
+    for (timer,) in timers.values():
         timer.seconds()  # fills the cache of the compiler for the others
     for preset in presets:
-        jobs = [f"train {preset}/{name}" for name in names]
-        timers = [first[preset], *(_started(job, STEPS) for job in jobs[1:])]
-        found[preset] = _timed(timers, jobs, names, STEPS)
-    names = [ALL, "cuda_graph"]
-    jobs = [f"answer {name}" for name in names]
-    timers = [_started(job, STEPS) for job in jobs]
-    timers[0].seconds()
-    found[ANSWERS] = _timed(timers, jobs, names, CALLS)
+        timers[preset] += [_started(f"train {preset}/{n}", STEPS) for n in names[preset][1:]]
+    found: dict[str, dict[str, float]] = {}
+    for preset in presets:
+        for timer in timers[preset][1:]:
+            timer.seconds()  # compiled
+    for preset in presets:
+        jobs = [f"train {preset}/{name}" for name in names[preset]]
+        found[preset] = _timed(timers[preset], jobs, names[preset], STEPS)
+    both = [ALL, "cuda_graph"]
+    jobs = [f"answer {name}" for name in both]
+    answering = [_started(job, STEPS) for job in jobs]
+    for timer in answering:
+        timer.seconds()
+    found[ANSWERS] = _timed(answering, jobs, both, CALLS)
     return found
 
 
@@ -91,10 +106,8 @@ def _started(job: str, calls: int) -> Timer:
 
 
 def _timed(timers: list[Timer], jobs: list[str], names: list[str], calls: int) -> dict[str, float]:
-    """Medians. All but the first process are still compiling."""
+    """Medians."""
     try:
-        for timer in timers[1:]:
-            timer.seconds()
         taken = take_turns(timers, jobs, calls, REPEATS)
     finally:
         for timer in timers:
