@@ -130,3 +130,19 @@ def test_every_local_link_leads_somewhere(name: str):
             heads = re.findall(r"^#+ (.*)$", there.read_text(), re.MULTILINE)
             slugs = {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in heads}
             assert anchor in slugs, f"{name} links to {target}#{anchor}"
+
+
+def test_every_name_in_the_table_of_symbols_is_in_the_source():
+    page = (ROOT / "docs" / "paper.md").read_text()
+    table = page.split("\n## Symbols")[1].split("\n## ")[0]
+    every = "\n".join(path.read_text() for path in (ROOT / "src" / "mue").rglob("*.py"))
+    rows = re.findall(r"^\| .*\]\(.*$", table, re.MULTILINE)
+    assert len(rows) > 20
+    for row in rows:
+        files = re.findall(r"\]\(\.\./(src/[^)]*)\)", row)
+        linked = "\n".join((ROOT / f).read_text() for f in [*files, "src/mue/types.py"])
+        for name in re.findall(r"`([A-Za-z]\w*(?:\.\w+)*)`", row):
+            owner, member = name.partition(".")[0], name.rpartition(".")[2]
+            assert re.search(rf"\b{member}\b", every), f"{name} is not in the source"
+            if owner[0].isupper():
+                assert re.search(rf"^class {owner}\b", linked, re.MULTILINE), f"{name}: {files}"
