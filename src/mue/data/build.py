@@ -75,16 +75,6 @@ SOURCES: dict[str, Callable[[SourceSpec], Source]] = {
 _FROM_FOLDER = frozenset({"slices"})
 
 
-def reads_folder(config: DataConfig) -> bool:
-    """Whether a data set is read from a folder of prepared data, or else generated."""
-    if config.name not in SOURCES:
-        raise MueError(
-            f"data.name must be one of {', '.join(SOURCES)}, got {config.name!r}; add a data set "
-            "of your own to SOURCES in mue/data/build.py, or give it to mue.train as `source`"
-        )
-    return config.name in _FROM_FOLDER
-
-
 def build_source(
     config: DataConfig,
     split: Split,
@@ -117,14 +107,18 @@ def _fits(prepared: Prepared, device: torch.device) -> bool:
 
 
 def check_data(config: DataConfig, data: str | Path | None) -> None:
-    """Refuse prepared data without its folder, and a folder for generated data."""
-    reads = reads_folder(config)
-    if reads and data is None:
+    """Refuse an unknown name, prepared data without its folder, a folder for generated data."""
+    if config.name not in SOURCES:
+        raise MueError(
+            f"data.name must be one of {', '.join(SOURCES)}, got {config.name!r}; add a data set "
+            "of your own to SOURCES in mue/data/build.py, or give it to mue.train as `source`"
+        )
+    if config.name in _FROM_FOLDER and data is None:
         raise MueError(
             "--data must name a folder of prepared slices for this model; "
             "make one by `mue data import`"
         )
-    if data is not None and not reads:
+    if config.name not in _FROM_FOLDER and data is not None:
         raise MueError(
             f"--data must be left out for {config.name!r}, whose inputs are generated; got {data}"
         )

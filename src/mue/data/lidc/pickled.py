@@ -29,7 +29,7 @@ NODULE = "unknown"
 """The nodule of every item: the file does not say which slices show the same one."""
 _KINDS = re.compile(r"[<>|=]?(?:b1|[iu][1248]|f[248])")
 _DAMAGED = (*DAMAGED, pickle.UnpicklingError, MemoryError, RecursionError)
-_FOREIGN = "the pickle makes an array in a form that numpy does not write"
+_FOREIGN = "makes an array in a form that numpy does not write"
 
 
 def read(
@@ -135,6 +135,9 @@ def _array(value: object, part: str) -> np.ndarray:
 class _RefusedError(MueError):
     """The pickle does what no pickle of arrays does, so none of it is to be trusted."""
 
+    def __init__(self, what: str) -> None:
+        super().__init__(f"the pickle {what}")
+
 
 class _Unpickler(pickle.Unpickler):
     """An unpickler that resolves every name to a replacement or an error."""
@@ -150,14 +153,12 @@ class _Unpickler(pickle.Unpickler):
         if module in ("builtins", "__builtin__") and name in ("set", "frozenset"):
             return {"set": set, "frozenset": frozenset}[name]
         raise _RefusedError(
-            f"the pickle {self._name} names {f'{module}.{name}'!r}; only numpy arrays and builtin "
+            f"{self._name} names {f'{module}.{name}'!r}; only numpy arrays and builtin "
             "containers are admitted, for anything else could run a program"
         )
 
     def persistent_load(self, pid: Any) -> Any:
-        raise _RefusedError(
-            f"the pickle {self._name} refers to an object outside of itself, {pid!r}"
-        )
+        raise _RefusedError(f"{self._name} refers to an object outside of itself, {pid!r}")
 
 
 class _Call:
@@ -172,10 +173,10 @@ class _Call:
         try:
             return self._function(*arguments)
         except TypeError as error:
-            raise _RefusedError(f"the pickle calls {self.name} as numpy never does") from error
+            raise _RefusedError(f"calls {self.name} as numpy never does") from error
 
     def __setstate__(self, state: object) -> None:
-        raise _RefusedError(f"the pickle would change {self.name}")
+        raise _RefusedError(f"would change {self.name}")
 
 
 class _Dtype:
@@ -185,9 +186,7 @@ class _Dtype:
 
     def __init__(self, code: object, *_: object) -> None:
         if not isinstance(code, str) or _KINDS.fullmatch(code) is None:
-            raise _RefusedError(
-                f"the pickle has values of kind {code!r}; only plain numbers are read"
-            )
+            raise _RefusedError(f"has values of kind {code!r}; only plain numbers are read")
         self.dtype = np.dtype(code.lstrip("<>|="))
 
     def __setstate__(self, state: object) -> None:
@@ -195,9 +194,7 @@ class _Dtype:
             case (_, "<" | ">" | "|" | "=" as order, None, None, None, *_):
                 self.dtype = self.dtype.newbyteorder(order)
             case _:
-                raise _RefusedError(
-                    "the pickle has an array of structures; only plain numbers are read"
-                )
+                raise _RefusedError("has an array of structures; only plain numbers are read")
 
 
 class _Array:
@@ -221,18 +218,17 @@ def _view(data: object, dtype: object, shape: object, order: object) -> np.ndarr
     if isinstance(data, str):
         data = data.encode("latin1")  # bytes of Python 2
     if not isinstance(data, bytes | bytearray) or not isinstance(dtype, _Dtype):
-        raise _RefusedError("the pickle has an array of objects; only plain numbers are read")
+        raise _RefusedError("has an array of objects; only plain numbers are read")
     if not (
         isinstance(shape, tuple)
         and len(shape) <= 4
         and all(type(side) is int and side >= 0 for side in shape)
         and order in ("C", "F")
     ):
-        raise _RefusedError(f"the pickle has an array of shape {shape!r}; at most 4 axes are read")
+        raise _RefusedError(f"has an array of shape {shape!r}; at most 4 axes are read")
     if math.prod(shape) * dtype.dtype.itemsize != len(data):
         raise _RefusedError(
-            f"the pickle has an array of shape {shape} and {dtype.dtype} that holds {len(data)} "
-            "bytes"
+            f"has an array of shape {shape} and {dtype.dtype} that holds {len(data)} bytes"
         )
     return np.frombuffer(data, dtype.dtype).reshape(shape, order="F" if order == "F" else "C")
 
@@ -257,12 +253,12 @@ def _frombuffer(
 
 def _encode(text: object, encoding: object = "latin1") -> bytes:
     if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
-        raise _RefusedError("the pickle calls _codecs.encode for another encoding than latin1")
+        raise _RefusedError("calls _codecs.encode for another encoding than latin1")
     return text.encode("latin1")
 
 
 def _ndarray(*_: object) -> object:
-    raise _RefusedError("the pickle calls numpy.ndarray itself, which numpy never does")
+    raise _RefusedError("calls numpy.ndarray itself, which numpy never does")
 
 
 _REPLACEMENTS: dict[str, Callable[..., object]] = {
