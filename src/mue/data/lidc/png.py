@@ -106,22 +106,24 @@ def read(
             assert part is not None
             key, mask = part
             files = incomplete.get(key, {})
+            fifth = len(files.keys() | {mask, None}) > 1 + RATERS  # mask, whether or not an image
+            rejected = None
             if source_of.get(key, source) != source:
                 why = f"is a slice that {source_of[key].name} has already brought"
                 rejected = Rejected(file.path, why)
-            elif key in source_of or mask in files or len(files.keys() | {mask, None}) > 1 + RATERS:
-                one_mask = f"is one mask more than the {RATERS} of its slice"
-                why = "is a second image of the same slice" if mask is None else one_mask
+            elif key in source_of or mask in files or fifth:
+                why = f"is one mask more than the {RATERS} of its slice"
+                why = why if mask is not None else "is a second image of the same slice"
                 rejected = Rejected(file.path, why, key)
                 incomplete.pop(key, None)
                 source_of[key] = source
+            elif len(files) == RATERS:  # this one completes it
+                incomplete.pop(key)
+                source_of[key] = source
+                yield _item(files | {mask: file}, key, options)
             else:
                 incomplete[key] = files | {mask: file}
-                if len(incomplete[key]) == 1 + RATERS:
-                    source_of[key] = source
-                    yield _item(incomplete.pop(key), key, options)
-                continue
-            if key not in reported:
+            if rejected is not None and key not in reported:
                 reported.add(key)
                 yield rejected
         for key, files in incomplete.items():
@@ -135,10 +137,10 @@ def read(
 
 def _item(files: dict[int | None, File], key: Key, options: Options) -> Item | Rejected:
     """A slice, decoded."""
-    first = files.pop(None)
-    path = first.path
+    image_file = files.pop(None)
+    path = image_file.path
     try:
-        image = decode_image(first.data)
+        image = decode_image(image_file.data)
         masks = []
         for _, file in sorted(files.items()):
             path = file.path
@@ -147,7 +149,7 @@ def _item(files: dict[int | None, File], key: Key, options: Options) -> Item | R
                 one, other = ("{}×{}".format(*array.shape) for array in (mask, image))
                 raise MueError(f"is {one} pixels and its image {other}; they must be the same")
             masks.append(mask)
-        path = first.path
+        path = image_file.path
         image, stack = center_crop(image, np.stack(masks), options.size)
     except ValueError as error:
         return Rejected(path, str(error))
