@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import io
 import sys
 import time
@@ -74,23 +75,21 @@ def _run(arguments: list[str]) -> None:
                 _call(verb, rest, f"mue {name}")
             return
     group = "data " if arguments[:1] == ["data"] else ""
-    listed = {n: _summary(verb) for n, verb in _COMMANDS.items() if n.startswith(group)}
+    listed: dict[str, Callable[[], None]] = {}
+    for name, verb in _COMMANDS.items():
+        if name.startswith(group):
+
+            def command() -> None: ...
+
+            command.__doc__ = (verb.__doc__ or "").partition("\n\n")[0]
+            listed[name.removeprefix(group)] = command
     tyro.extras.subcommand_cli_from_dict(
-        {name.removeprefix(group): summary for name, summary in listed.items()},
+        listed,
         prog=f"mue {group}".strip(),
         description="Ranked answers with probabilities, for problems with more than one. "
         "--version prints the version, --debug shows the traceback of an error.",
         args=(arguments[1:] if group else arguments) if arguments else ["--help"],
     )
-
-
-def _summary(verb: Callable[..., Any]) -> Callable[[], None]:
-    """The first paragraph of a docstring, as tyro lists a command."""
-
-    def listed() -> None: ...
-
-    listed.__doc__ = (verb.__doc__ or "").partition("\n\n")[0]
-    return listed
 
 
 def _call(verb: Callable[..., Any], arguments: list[str], prog: str) -> None:
@@ -129,19 +128,11 @@ def _call(verb: Callable[..., Any], arguments: list[str], prog: str) -> None:
 # --- train ----------------------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True)
-class _TrainArguments:
-    config: Config
-    out: Path
-    data: Path | None
-    resume: bool
-
-
 def train_command(arguments: list[str]) -> None:
     """Train the preset that the first argument names; the others override its values."""
     with _said_once():
-        parsed = _parse_train(arguments)
-    name, data = arguments[0], parsed.data
+        start = _parse_train(arguments)
+    name, data = arguments[0], start.keywords["data"]
     quiet, began = distributed.global_rank() != 0, time.monotonic()
     with progress_bars(disable=quiet) as show:
 
@@ -150,16 +141,9 @@ def train_command(arguments: list[str]) -> None:
                 f"prior {record.prior:.3f}  reconstruction {record.reconstruction:.3f}  "
                 f"commitment {record.commitment:.3f}  codes {record.codes}"
             )
-            show(name, record.step, parsed.config.train.steps, note)
+            show(name, record.step, start.keywords["config"].train.steps, note)
 
-        folder = train.train(
-            parsed.config,
-            parsed.out,
-            data=data,
-            resume=parsed.resume,
-            on_record=on_record,
-            on_message=None if quiet else tables.print_note,
-        )
+        folder = start(on_record=on_record, on_message=None if quiet else tables.print_note)
     if not quiet:
         tables.print_file("trained", folder)
         tables.print_file("figure", folder / "figures" / "history.png")
@@ -169,8 +153,8 @@ def train_command(arguments: list[str]) -> None:
         tables.print_line(f"{took}; next: {then}")
 
 
-def _parse_train(arguments: list[str]) -> _TrainArguments:
-    """The preset's configuration with its overrides, and where to train it."""
+def _parse_train(arguments: list[str]) -> functools.partial[Path]:
+    """The call of `mue.train` that the arguments ask for."""
     if not arguments or arguments[0].startswith("-"):
         asked = bool(arguments) and arguments[0] in ("-h", "--help")
         print(
@@ -196,7 +180,7 @@ def _parse_train(arguments: list[str]) -> _TrainArguments:
         resume: bool = False,
         preset_schedule: Schedule = schedule,
         config: Annotated[Config, arg(name="")] = preset(name, schedule),  # noqa: B008
-    ) -> _TrainArguments:
+    ) -> functools.partial[Path]:
         """Train a preset into a run folder.
 
         Args:
@@ -210,7 +194,7 @@ def _parse_train(arguments: list[str]) -> _TrainArguments:
         del preset_schedule
         if seed is not None:
             config = dataclasses.replace(config, train=dataclasses.replace(config.train, seed=seed))
-        return _TrainArguments(config, out, data, resume)
+        return functools.partial(train.train, config=config, out=out, data=data, resume=resume)
 
     return tyro.cli(parse, args=rest, prog=f"mue train {name}")
 

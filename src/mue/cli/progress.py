@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator
 
 from rich.console import Console
 from rich.progress import (
@@ -18,17 +17,12 @@ from rich.progress import (
 )
 
 
-class Show(Protocol):
-    """Sets the bar of a job, which appears with the first call."""
-
-    def __call__(self, name: str, done: int, total: int, note: str = "") -> None:
-        """So many of so many, and a note behind the bar."""
-        ...
-
-
 @contextlib.contextmanager
-def progress_bars(*, disable: bool = False) -> Iterator[Show]:
-    """A bar for each job. Nothing is shown before there is progress, so an error stands alone."""
+def progress_bars(*, disable: bool = False) -> Iterator[Callable[..., None]]:
+    """A bar for each job, set by `show(name, done, total, note)`.
+
+    Nothing is shown before there is progress, so an error stands alone.
+    """
     bars = Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),

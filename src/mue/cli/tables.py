@@ -62,9 +62,9 @@ def _table(title: str, *columns: str) -> Table:
 
 
 @functools.singledispatch
-def print_result(result: object) -> None:
-    """What a command found, and which files it wrote."""
-    raise TypeError(f"a {type(result).__name__} cannot be printed")
+def print_result(result: FigureResult) -> None:
+    """What a command found, and which files it wrote; of most results there is more to print."""
+    _print_files(result.files)
 
 
 @print_result.register
@@ -135,11 +135,6 @@ def _(result: PredictionResult) -> None:
 
 
 @print_result.register
-def _(result: FigureResult) -> None:
-    _print_files(result.files)
-
-
-@print_result.register
 def _(result: ComparisonResult) -> None:
     """A row for each model, a column for each metric, at its own width: no number is cut off."""
     metrics, winners = metrics_of(result.models), best(result.models)
@@ -147,18 +142,14 @@ def _(result: ComparisonResult) -> None:
     columns = ("model", "samples", *metrics, "parameters", "answers/s", "passes")
     table = _table(title, *columns)
     for i, model in enumerate(result.models):
-        cells: list[str] = []
-        for metric in metrics:
-            value = model.metrics.get(metric)
-            if value is None:
-                cells.append("–")
-                continue
-            mean = f"{value.mean:.4f}"
-            mean = f"[bold]{mean}[/bold]" if winners[metric] == i else mean
-            cells.append(f"{mean}\n[dim]{value.low:.4f}–{value.high:.4f}[/dim]")
+        cells = dict.fromkeys(metrics, "–")
+        for metric, value in model.metrics.items():
+            bold = "bold" if winners[metric] == i else "not bold"
+            interval = f"[dim]{value.low:.4f}–{value.high:.4f}[/dim]"
+            cells[metric] = f"[{bold}]{value.mean:.4f}[/{bold}]\n{interval}"
         samples = "" if model.samples is None else str(model.samples)
         cost = (f"{model.parameters:,}", f"{model.per_second:,.0f}", str(model.passes))
-        table.add_row(model.model, samples, *cells, *cost)
+        table.add_row(model.model, samples, *cells.values(), *cost)
     needed = Console(width=1000).measure(table).maximum
     Console(width=max(_out.width, needed)).print(table)
     _print_files(result.files)

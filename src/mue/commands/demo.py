@@ -16,12 +16,7 @@ DEMO = ("guess", "guess-exact")
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """The bundled models on the guessing game.
-
-    Attributes:
-        reports: What `report.json` holds: a report for each model.
-        files: What was written.
-    """
+    """What `report.json` holds, a report for each model, and the files written."""
 
     reports: dict[str, dict[str, Any]]
     files: tuple[Path, ...]

@@ -24,13 +24,7 @@ from mue.evaluation.raters import RaterEvaluation, evaluate_raters
 
 @dataclass(frozen=True, slots=True)
 class EvaluationResult:
-    """The metrics of a model.
-
-    Attributes:
-        scores: Input by input.
-        report: What `report-SPLIT.json` holds.
-        files: What was written: the report, and for slices a table of them.
-    """
+    """The metrics input by input, what `report-SPLIT.json` holds, and the files written."""
 
     scores: ModeEvaluation | RaterEvaluation
     report: dict[str, Any]

@@ -89,35 +89,26 @@ def figure(
     target = output_folder(loaded[0], out) / ("" if out else "figures")
     folders = {model.name: target / ("" if len(loaded) == 1 else model.name) for model in loaded}
     files: list[Path] = []
-    if data is None:
-        for model in loaded:
-            many = model.predictor.is_sampler and single_pass(model.predictor)
-            scores = evaluate_modes(
-                model.predictor,
-                split=split,
-                inputs=inputs,
-                seed=seed,
-                k=100 if many else 16,
-                progress=progress_of(model.name, progress),
-            )
-            files += plot_modes(model, scores, folders[model.name])
-        return FigureResult(tuple(files))
-    raters = {
-        model.name: evaluate_raters(
-            model.predictor,
-            data,
-            split=split,
-            seed=seed,
-            progress=progress_of(model.name, progress),
-        )
-        for model in loaded
-    }
-    files += _save(_overview(raters, split), target)
-    index = torch.tensor(_ambiguous(raters[loaded[0].name], _EXAMPLES))
-    source = Slices(open_prepared(data), split, device=loaded[0].predictor.device)
+    raters: dict[str, RaterEvaluation] = {}
     for model in loaded:
-        files += _save(_cases(model, source.case(index), split), folders[model.name])
-        files += _save(_history(model), folders[model.name])
+        predictor, show = model.predictor, progress_of(model.name, progress)
+        if data is None:
+            k = 100 if predictor.is_sampler and single_pass(predictor) else 16
+            modes = evaluate_modes(
+                predictor, split=split, inputs=inputs, seed=seed, k=k, progress=show
+            )
+            files += plot_modes(model, modes, folders[model.name])
+        else:
+            raters[model.name] = evaluate_raters(
+                predictor, data, split=split, seed=seed, progress=show
+            )
+    if data is not None:
+        files += _save(_overview(raters, split), target)
+        index = torch.tensor(_ambiguous(raters[loaded[0].name], _EXAMPLES))
+        source = Slices(open_prepared(data), split, device=loaded[0].predictor.device)
+        for model in loaded:
+            files += _save(_cases(model, source.case(index), split), folders[model.name])
+            files += _save(_history(model), folders[model.name])
     return FigureResult(tuple(files))
 
 
@@ -167,11 +158,8 @@ def _examples(model: LoadedModel, split: Split) -> Figures:
     first = [case.group.index(g) for g in sorted(set(case.group))]
     if predictor.network.axes == 1 and predictor.codes:
         h = predictor.propose(case.x[first], predictor.max_answers)
-        merged = h.merge(torch.cdist, below=0.5).cpu()
-        yield (
-            "answers.png",
-            plot_points(case.x[first].cpu(), merged, case.ys[first].cpu(), model.name),
-        )
+        merged, x, ys = h.merge(torch.cdist, below=0.5).cpu(), case.x[first], case.ys[first]
+        yield "answers.png", plot_points(x.cpu(), merged, ys.cpu(), model.name)
         return
     more = [i for i in range(64) if i not in first][: _EXAMPLES - len(first)]
     kind = "samples" if predictor.is_sampler else "top" if predictor.codes else "answers"

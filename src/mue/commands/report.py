@@ -29,13 +29,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model and where it came from.
-
-    Attributes:
-        name: Tells it apart from the others.
-        predictor: The model.
-        source: The name or folder that it was loaded from; None for a predictor of the caller.
-    """
+    """A model by the name that tells it apart; `source` is None for a predictor of the caller."""
 
     name: str
     predictor: Predictor
