@@ -8,7 +8,6 @@ from mue.data.synthetic.toy import Bars
 from mue.evaluation.compare import (
     ComparedModel,
     best,
-    check_comparable,
     compare_models,
     latent_samples,
     metrics_of,
@@ -115,16 +114,16 @@ def test_models_that_cannot_be_compared_are_refused(baselines, lesion_baselines,
         (exact | other, "half precision is False for exact and True for half"),
     ):
         with pytest.raises(ValueError, match=words):
-            check_comparable(models)
+            compare_models(models)
     with pytest.raises(ValueError, match="--data must name a folder of prepared slices"):
-        check_comparable(slices)
+        compare_models(slices)
     with pytest.raises(ValueError, match="--data must be left out for 'toy'"):
-        check_comparable(toy, data=lesions)
+        compare_models(toy, data=lesions)
     with pytest.raises(ValueError, match="is not prepared data"):
-        check_comparable(slices, data=tmp_path)
+        compare_models(slices, data=tmp_path)
     for samples in ((0,), (16, 5000), ()):
         with pytest.raises(ValueError, match=r"`samples` must be numbers in 1..4096, got \["):
-            check_comparable(toy, samples=samples)
+            compare_models(toy, samples=samples)
 
 
 # --- how many samples -----------------------------------------------------------------------------

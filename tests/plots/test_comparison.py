@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -41,6 +43,26 @@ def test_a_comparison_has_a_panel_for_each_metric_and_the_best_in_red(pixels, at
         "higher is better",
     )
     assert pixels(figure).std() > 5
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.02, 0.5), (0.013, 0.6), (3.0, 70.0), (0.7, 25.0)])
+def test_labels_of_a_logarithmic_panel_do_not_overlap(low, high):
+    models = [
+        ComparedModel(
+            name, "vq", None, 16, 1, 10, 1.0, dict.fromkeys("abcd", Interval(v, v, 0.95 * v, v))
+        )
+        for name, v in (("first", low), ("second", high))
+    ]
+    figure = plot_comparison(models, "")
+    figure.draw_without_rendering()
+    for ax in figure.axes:
+        assert ax.get_xscale() == "log"
+        labels = [t for t in ax.get_xticklabels(which="both") if t.get_text()]
+        left, right = ax.get_xlim()
+        shown = [t.get_window_extent() for t in labels if left <= t.get_position()[0] <= right]
+        assert len(shown) >= 2
+        boxes = sorted(shown, key=lambda box: box.x0)
+        assert all(a.x1 < b.x0 for a, b in itertools.pairwise(boxes))
 
 
 def test_a_sampler_is_a_line_and_a_ranking_a_point_with_a_level(words, pixels, at):

@@ -18,14 +18,13 @@ from torch import Tensor
 
 from mue.data.build import build_source, check_shapes
 from mue.data.prepared.splits import Split
-from mue.data.source import Source
 from mue.errors import MueError
 from mue.evaluation.answers import Progress, propose_all
-from mue.evaluation.known_modes import ModeEvaluation, evaluate_modes
+from mue.evaluation.known_modes import evaluate_modes
 from mue.evaluation.raters import METRICS, evaluate_raters
 from mue.inference.predictor import MAX_SAMPLES, Predictor
-from mue.metrics.interval import Interval, interval
-from mue.metrics.modes import mode_mae, mode_tv, nearest_mode
+from mue.metrics.interval import Interval
+from mue.metrics.modes import mode_tv, nearest_mode
 
 SAMPLES = (16, 100, 1000)
 """How many samples are taken of a model that samples."""
@@ -110,8 +109,14 @@ def compare_models(
     number alone: the others would take hours. `progress` is called with the name of a row, the
     number of inputs that are done, and of all.
     """
-    source = check_comparable(predictors, data=data, split=split, samples=samples)
+    _check_comparable(predictors, samples)
+    first = next(iter(predictors.values()))
+    task = dataclasses.replace(first.config.data, answers=1)
+    source = build_source(task, split, seed=0, device=first.device, data=data, resident="off")
+    for predictor in predictors.values():
+        check_shapes(predictor.config, source, predictor.network.axes)
     x = source.pair(torch.arange(_TIMED)).x
+    hidden = {name for name, metric in METRICS.items() if not metric.in_comparison}
     found: list[ComparedModel] = []
     for model, predictor in predictors.items():
         counts = samples if single_pass(predictor) else (min(samples),)
@@ -120,11 +125,9 @@ def compare_models(
             about: dict[str, Any] = {"split": split, "seed": seed, "progress": report}
             if data is None:
                 scores = evaluate_modes(predictor, inputs=inputs, k=count or 16, **about)
-                metrics = _mode_metrics(scores)
             else:
                 batch = max(1, 512 // (count or 16))
                 scores = evaluate_raters(predictor, data, samples=count or 1, batch=batch, **about)
-                metrics = _rater_metrics(scores.report())
             answers = count or min(16, predictor.max_answers)
             found.append(
                 ComparedModel(
@@ -135,23 +138,17 @@ def compare_models(
                     passes=predictor.network.forward_passes(answers),
                     parameters=sum(p.numel() for p in predictor.network.parameters()),
                     per_second=_TIMED * answers / _seconds(predictor, x, answers),
-                    metrics=metrics,
+                    metrics={n: v for n, v in scores.intervals().items() if n not in hidden},
                 )
             )
     return found
 
 
-def check_comparable(
-    predictors: Mapping[str, Predictor],
-    *,
-    data: str | Path | None = None,
-    split: Split = "test",
-    samples: Sequence[int] = SAMPLES,
-) -> Source:
+def _check_comparable(predictors: Mapping[str, Predictor], samples: Sequence[int]) -> None:
     """Refuse models that answer different questions, or that are not computed alike.
 
     A comparison of speed is fair only where all models have the same precision and device, and all
-    or none are captured as CUDA graphs. Returns the data set that all of them take.
+    or none are captured as CUDA graphs.
     """
     if len(predictors) < 2:
         raise MueError(f"a comparison needs at least two different models, got {len(predictors)}")
@@ -173,34 +170,11 @@ def check_comparable(
                     f"models must answer the same question to be compared: {what} is {mine} for "
                     f"{first} and {theirs} for {name}"
                 )
-    one = dataclasses.replace(ours.config.data, answers=1)
-    source = build_source(one, split, seed=0, device=ours.device, data=data, resident="off")
-    for predictor in predictors.values():
-        check_shapes(predictor.config, source, predictor.network.axes)
-    return source
 
 
 def single_pass(predictor: Predictor) -> bool:
     """Whether all answers to an input take one forward pass."""
     return predictor.network.forward_passes(2) == 1
-
-
-def _mode_metrics(scores: ModeEvaluation) -> dict[str, Interval]:
-    each = torch.arange(len(scores.group))  # inputs are independent of one another
-    return {
-        metric.__name__: interval(
-            metric(scores.predicted, scores.true), each, generator=torch.Generator().manual_seed(0)
-        )
-        for metric in (mode_tv, mode_mae)
-    }
-
-
-def _rater_metrics(report: dict[str, Any]) -> dict[str, Interval]:
-    shown = [name for name, m in METRICS.items() if m.in_report and m.in_comparison]
-    found = {name: Interval(**report[name]) for name in shown if name in report}
-    for name in ("brier", "ece"):
-        found[f"presence {name}"] = Interval(**{"std": math.nan, **report["presence"][name]})
-    return found
 
 
 def _seconds(predictor: Predictor, x: Tensor, answers: int) -> float:
@@ -273,7 +247,6 @@ class LatentSamples:
         mode: The true mode that each sample is nearest to.
         log_density: Of the latent behind it, relative to the highest there is for its input.
         true: Probability of each mode.
-        group: Category of each input.
     """
 
     mode: Int[Tensor, "b k"]

@@ -13,6 +13,7 @@ from mue.data.prepared.splits import Split
 from mue.errors import MueError
 from mue.evaluation.answers import Progress, codes_in_use, propose_all
 from mue.inference.predictor import Predictor
+from mue.metrics.interval import Interval, interval
 from mue.metrics.modes import mode_mae, mode_probabilities, mode_tv
 
 
@@ -54,6 +55,16 @@ class ModeEvaluation:
                     }
                 )
         return table
+
+    def intervals(self) -> dict[str, Interval]:
+        """Each metric with its bootstrap interval over inputs, which are independent."""
+        each = torch.arange(len(self.group))
+        return {
+            f.__name__: interval(
+                f(self.predicted, self.true), each, generator=torch.Generator().manual_seed(0)
+            )
+            for f in (mode_tv, mode_mae)
+        }
 
     def report(self) -> dict[str, object]:
         """Each metric with its mean, standard deviation and 95th percentile, and the table."""

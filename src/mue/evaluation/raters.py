@@ -28,7 +28,7 @@ from mue.evaluation.answers import MAX_ANSWERS, Progress, codes_in_use, propose_
 from mue.inference.predictor import Predictor
 from mue.metrics.calibration import annotated, brier, ece, presence, reliability
 from mue.metrics.energy import distances, draws, empirical, energy_distance
-from mue.metrics.interval import interval, interval_of
+from mue.metrics.interval import Interval, interval, interval_of
 from mue.metrics.matching import hm_iou
 from mue.metrics.overlap import top_dice
 from mue.types import Hypotheses
@@ -130,9 +130,7 @@ class Metric:
     Attributes:
         masks: Computes it from a batch of masks.
         distances: Computes it from the distances of all slices; None where it is not defined.
-        higher_is_better: For the best model of a comparison.
         in_report: Whether its mean over slices says something.
-        in_comparison: Whether `mue compare` shows it.
     """
 
     masks: Callable[[Masks], Tensor] | None = None
@@ -190,37 +188,40 @@ class RaterEvaluation:
     split: Split
     data: str
 
+    def intervals(self) -> dict[str, Interval]:
+        """Every metric whose mean says something, with its bootstrap interval over patients."""
+        group = torch.from_numpy(np.unique(self.patient, return_inverse=True)[1])
+        p, share = self.columns["presence"], self.columns["annotated"]
+        values = {name: v for name, v in self.columns.items() if METRICS[name].in_report}
+        values["presence brier"] = brier(p, share)
+        found = {
+            name: interval(v, group, generator=torch.Generator().manual_seed(0))
+            for name, v in values.items()
+        }
+        found["presence ece"] = interval_of(
+            lambda index: ece(p[index], share[index]).item(),
+            group,
+            generator=torch.Generator().manual_seed(0),
+        )
+        return found
+
     def report(self) -> dict[str, object]:
-        """Every metric with its bootstrap interval over patients."""
-        names, inverse = np.unique(self.patient, return_inverse=True)
-        group = torch.from_numpy(inverse)
-        predicted, share = self.columns["presence"], self.columns["annotated"]
-
-        def of(values: Tensor) -> dict[str, float]:
-            return asdict(interval(values, group, generator=torch.Generator().manual_seed(0)))
-
-        def error(index: Tensor) -> float:
-            return ece(predicted[index], share[index]).item()
-
-        of_ece = asdict(interval_of(error, group, generator=torch.Generator().manual_seed(0)))
-        del of_ece["std"]  # it is one number for all slices
-        bins = reliability(predicted, share)
+        """Every metric with its interval, the reliability of `presence`, and the counts."""
+        found = {name: asdict(value) for name, value in self.intervals().items()}
+        presence = {name: found.pop(f"presence {name}") for name in ("brier", "ece")}
+        del presence["ece"]["std"]  # it is one number for all slices
+        bins = reliability(self.columns["presence"], self.columns["annotated"])
         rows = zip(bins.count.tolist(), bins.predicted.tolist(), bins.share.tolist(), strict=True)
+        shown = [{"count": int(n), "predicted": p, "annotated": s} for n, p, s in rows if n]
         return {
             "split": self.split,
             "data": self.data,
             "slices": len(self.id),
-            "patients": len(names),
+            "patients": len(set(self.patient)),
             "answers": self.answers,
             "passes": self.passes,
-            **{name: of(v) for name, v in self.columns.items() if METRICS[name].in_report},
-            "presence": {
-                "brier": of(brier(predicted, share)),
-                "ece": of_ece,
-                "reliability": [
-                    {"count": int(n), "predicted": p, "annotated": s} for n, p, s in rows if n
-                ],
-            },
+            **found,
+            "presence": {**presence, "reliability": shown},
             "codes_in_use": self.codes,
         }
 

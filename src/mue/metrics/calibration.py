@@ -34,8 +34,8 @@ def annotated(ys: Bool[Tensor, "b m c h w"], q: Float[Tensor, "b m"]) -> Float[T
 def brier(p: Float[Tensor, " b"], share: Float[Tensor, " b"]) -> Float[Tensor, " b"]:
     """Squared gap of prediction and share.
 
-    The share of the raters stands for the truth. The Brier score against one rater drawn at
-    random is this plus share (1 - share), which no prediction can change.
+    The share of the raters stands for the truth. The Brier score against one rater sampled
+    at random is this plus share (1 - share), which no prediction can change.
 
     >>> brier(torch.tensor([0.5]), torch.tensor([0.75]))
     tensor([0.0625])
@@ -45,12 +45,9 @@ def brier(p: Float[Tensor, " b"], share: Float[Tensor, " b"]) -> Float[Tensor, "
 
 @dataclass(frozen=True, slots=True)
 class Reliability:
-    """What was predicted and what was the case, over bins of equal width in [0, 1].
+    """Inputs, mean prediction and mean share of raters in each of equal bins of [0, 1].
 
-    Attributes:
-        count: Number of inputs in each bin.
-        predicted: Mean prediction of the bin, NaN where it is empty.
-        share: Mean share of raters of the bin, NaN where it is empty.
+    The means are NaN where a bin is empty.
     """
 
     count: Int[Tensor, " bins"]

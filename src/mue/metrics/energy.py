@@ -34,13 +34,7 @@ def energy_distance(
 
 @dataclass(frozen=True, slots=True)
 class Distances:
-    """1 - IoU between the members of two sets.
-
-    Attributes:
-        sy: Of each hypothesis and each rater.
-        ss: Of the hypotheses among themselves.
-        yy: Of the raters among themselves.
-    """
+    """1 - IoU of hypotheses and raters (sy), and of either among themselves (ss, yy)."""
 
     sy: Float[Tensor, "b k m"]
     ss: Float[Tensor, "b k k"]

@@ -15,11 +15,7 @@ from mue.errors import MueError
 class Interval:
     """A number over a test set, and the range it would vary in over test sets like it.
 
-    Attributes:
-        mean: The number itself.
-        std: Population deviation over the values; NaN for a statistic that is no mean of values.
-        low: Lower end of the range.
-        high: Upper end of the range.
+    `std` is the population deviation over the values; NaN for a statistic that is no mean of them.
     """
 
     mean: float
@@ -65,12 +61,7 @@ def interval_of(
 ) -> Interval:
     """A statistic that is no mean, such as the ECE, with its bootstrap interval over groups.
 
-    Args:
-        statistic: From the indices of the inputs in a resample, some of them repeated, to a number.
-        group: The patient of each input.
-        generator: Where the resamples come from.
-        resamples: Number of resamples; the statistic is called once for each.
-        level: Probability that the range is to hold.
+    `statistic` is called once for each resample, with the indices of its inputs, some repeated.
 
     >>> value, patient = torch.tensor([0.0, 1.0, 1.0]), torch.tensor([7, 7, 9])
     >>> g = torch.Generator().manual_seed(0)

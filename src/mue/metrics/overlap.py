@@ -43,9 +43,7 @@ def iou(a: Bool[Tensor, "*b m c h w"], b: Bool[Tensor, "*b n c h w"]) -> Float[T
 def iou_distance(
     a: Bool[Tensor, "*b m c h w"], b: Bool[Tensor, "*b n c h w"]
 ) -> Float[Tensor, "*b m n"]:
-    """1 - IoU of every pair, the mean over the classes that are present in either mask.
-
-    Two empty masks agree: their distance is 0. One empty, one not: 1.
+    """1 - IoU of every pair: 0 for two empty masks, 1 where one of them is empty.
 
     >>> mask = torch.tensor([[[[True, True], [False, False]]]])
     >>> iou_distance(mask, ~mask), iou_distance(mask, mask)
@@ -92,7 +90,7 @@ def coverage(
     """Weighted share of raters who find their answer among the first k.
 
     A rater does if some of the first k answers has an IoU of at least `at_least` with theirs. A
-    rater who drew nothing needs an empty answer.
+    rater who annotated nothing needs an empty answer.
 
     >>> mask = torch.tensor([[[[[True, True], [False, False]]]]])
     >>> s = torch.cat([mask, ~mask], dim=1)

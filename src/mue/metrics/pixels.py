@@ -39,12 +39,10 @@ def _by_bits(*sets: Bool[Tensor, "*b _ c h w"]) -> Float[Tensor, "*b c m m"]:
     One fast sum over the masks finds the rest, and only that is packed into bits and counted.
     """
     words = [_words(masks) for masks in sets]
-    images = len(words[0])
-    counts: list[NDArray[np.int32]] = []
-    for start in range(0, images, BLOCK):
-        block = [masks[start : start + BLOCK] for masks in words]
-        bits, first = _bits(block)
-        counts.append(_count(bits, first))
+    counts = [
+        _count(*_bits([masks[start : start + BLOCK] for masks in words]))
+        for start in range(0, len(words[0]), BLOCK)
+    ]
     *batch, _, c, _, _ = sets[0].shape
     m = sum(masks.shape[1] for masks in words)
     both = torch.as_tensor(np.concatenate(counts) if counts else np.empty(0), dtype=torch.float32)
@@ -63,8 +61,7 @@ def _words(masks: Bool[Tensor, "*b k c h w"]) -> Tensor:
 def _bits(sets: list[Tensor]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
     """Pack the pixels of each mask into bits, without the words that are empty in every mask.
 
-    Returns:
-        The words of 64 pixels of every mask, image after image, and where each image begins.
+    Returns the words of 64 pixels of every mask, image after image, and where each image begins.
     """
     images, _, width = sets[0].shape
     used = np.zeros((images, width), np.bool_)

@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.text import Annotation
-from matplotlib.transforms import Bbox
 
 from mue.errors import MueError
 from mue.plots.panels import shorten, show_contour, show_slice, window_around
@@ -26,6 +25,7 @@ from mue.types import Case, Hypotheses
 
 _PAGE, _CELL = 9.8, 0.7  # inches: the largest width of a row of panels, and of a panel
 _ANSWERS, _CODES = 8, 16
+_EMPTY = {"color": "#d5d5dc", "bbox": {"facecolor": INK, "alpha": 0.6, "linewidth": 0, "pad": 1.2}}
 _Mask = Bool[np.ndarray, "h w"]
 
 
@@ -136,39 +136,29 @@ def _plot_rows(
         window = window_around(np.stack([*ys[i], *(a for a in answers[i] if a is not None)]))
         show_slice(row[0], x[i])
         if window.height < h:
-            corner, size = (window.x0, window.y0), (window.width, window.height)
-            row[0].add_patch(Rectangle(corner, *size, fill=False, ec="white", lw=0.6))
+            row[0].add_patch(Rectangle(window.p0, *window.size, fill=False, ec="white", lw=0.6))
         name, patient = case.id[i], case.group[i]
         panels = 1 + m if raters else 1 + k  # which the name may span
         name = shorten(name if patient in name else f"{patient}  {name}", min(13 * panels, 64))
         label = _annotate(row[0], name, (0.0, 1.0), 2.5, fontsize=6.5, color=GREY)
         label.set_in_layout(False)  # it may be wider than its panel, and must not widen the column
-        for ax, mask, colour in zip(
-            row[1:-1], [*ys[i][:m], *answers[i]], [RED] * m + [BLUE] * k, strict=True
-        ):
-            _show_mask(ax, x[i], mask, colour, window)
+        masks, colours = [*ys[i][:m], *answers[i]], [RED] * m + [BLUE] * k
+        for ax, mask, colour in zip(row[1:-1], masks, colours, strict=True):
+            if mask is None:  # a blank panel of the same shape
+                ax.set_box_aspect(h / w)
+                ax.set_axis_off()
+                continue
+            show_slice(ax, x[i], window)
+            if mask.any():
+                show_contour(ax, mask, colour, 0.9, fill=0.28)
+            else:
+                _annotate(ax, "empty", (0.5, 0.0), 3.0, ha="center", fontsize=6, **_EMPTY)
         row[-1].set_axis_off()
         row[-1].text(0, 0.5, ends[i], transform=row[-1].transAxes, va="center", color=GREY)
     heads = ["CT", *(f"rater {j + 1}" for j in range(m)), *headings]
     for ax, heading in zip(axes[0, :-1], heads, strict=True):
         _annotate(ax, heading, (0.5, 1.0), 14.0, ha="center", fontsize=7, color=INK)
     return list(axes[:, 1 + m : -1].flat)
-
-
-def _show_mask(
-    ax: Axes, x: Float[np.ndarray, "h w"], mask: _Mask | None, colour: str, window: Bbox
-) -> None:
-    """A close-up with a mask, marked "empty" if it is; nothing, of the same shape, without one."""
-    if mask is None:
-        ax.set_box_aspect(x.shape[0] / x.shape[1])
-        ax.set_axis_off()
-        return
-    show_slice(ax, x, window)
-    if mask.any():
-        show_contour(ax, mask, colour, 0.9, fill=0.28)
-    else:
-        box = {"facecolor": INK, "alpha": 0.6, "linewidth": 0, "pad": 1.2}
-        _annotate(ax, "empty", (0.5, 0.0), 3.0, ha="center", fontsize=6, color="#d5d5dc", bbox=box)
 
 
 def _annotate(ax: Axes, text: str, at: tuple[float, float], up: float, **style: Any) -> Annotation:

@@ -49,7 +49,7 @@ def plot_comparison(models: Sequence[ComparedModel], title: str) -> Figure:
                 ax.plot(value.mean, i, "o", color=colour, markersize=4.5)
             low = min(value.low for value in found.values())
             if low > 0 and max(value.high for value in found.values()) > 20 * low:
-                ax.set_xscale("log")
+                ax.set_xscale("log", subs=[3])  # more labels would overlap in a narrow panel
                 plain_log_labels(ax.xaxis)
             else:
                 ax.locator_params(axis="x", nbins=4)

@@ -47,9 +47,9 @@ def plot_contact_sheet(
                 if mask[j].any():
                     show_contour(ax, mask[j], colours[j], 0.6 + 1.4 * (r - 1 - j) / r)
             annotated = int(mask.any(axis=(1, 2)).sum())
-            ax.set_xlabel(
-                f"{shorten(names[i])}\n{annotated} of {r} annotated", labelpad=2, linespacing=1.3
-            )
-        handles = [Line2D([], [], color=colour, lw=2) for colour in colours]
-        legend_below(figure, min(r, 8), handles, [f"rater {j + 1}" for j in range(r)])
+            label = f"{shorten(names[i])}\n{annotated} of {r} annotated"
+            ax.set_xlabel(label, labelpad=2, linespacing=1.3)
+        raters = [(f"rater {j + 1}", colour) for j, colour in enumerate(colours)]
+        handles = [Line2D([], [], color=colour, lw=2, label=name) for name, colour in raters]
+        legend_below(figure, min(r, 8), handles)
     return figure

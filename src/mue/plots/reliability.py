@@ -38,8 +38,9 @@ def plot_reliability(curves: dict[str, Reliability], title: str) -> Figure:
         bottom.set(xlabel="predicted probability of a lesion", ylabel="slices")
         for ax in (top, bottom):
             style_axes(ax)
-        handles = [Line2D([], [], color=c, marker="o", markersize=5) for c in colours.values()]
-        handles.append(Line2D([], [], color=GREY, linestyle="--"))
+        mark = {"marker": "o", "markersize": 5}
+        handles = [Line2D([], [], color=c, label=name, **mark) for name, c in colours.items()]
+        handles.append(Line2D([], [], color=GREY, linestyle="--", label="calibrated"))
         columns = 48 // (max(map(len, curves)) + 8)  # what fits the width
-        legend_below(figure, max(1, min(len(curves), columns)), handles, [*curves, "calibrated"])
+        legend_below(figure, max(1, min(len(curves), columns)), handles)
     return figure

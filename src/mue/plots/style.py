@@ -15,7 +15,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogFormatter
+from matplotlib.ticker import LogFormatter
 from PIL import Image
 from torch import Tensor
 
@@ -56,16 +56,10 @@ def style_axes(ax: Axes, *, grid: Grid = "both", hidden: Sequence[str] = ("top",
     ax.spines[list(hidden)].set_visible(False)
 
 
-def legend_below(
-    figure: Figure,
-    columns: int,
-    handles: Sequence[Artist] | None = None,
-    labels: Sequence[str] | None = None,
-) -> None:
+def legend_below(figure: Figure, columns: int, handles: Sequence[Artist] | None = None) -> None:
     """A legend below all panels, by default of what has a label in the first of them."""
-    if handles is None or labels is None:
-        handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+    shown = figure.axes[0].get_legend_handles_labels()[0] if handles is None else handles
+    figure.legend(handles=shown, loc="outside lower center", ncols=columns)
 
 
 def model_colours(names: Iterable[str]) -> dict[str, str]:
@@ -82,7 +76,7 @@ class _PlainLogFormatter(LogFormatter):
 
 def plain_log_labels(axis: Axis) -> None:
     """Write 0.01 and 1000 on a logarithmic axis, and few labels between the powers of ten."""
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_major_formatter("{x:g}")
     axis.set_minor_formatter(_PlainLogFormatter(minor_thresholds=(1.2, 0.5)))
 
 
