@@ -53,7 +53,8 @@ def test_a_new_data_set_is_one_line_of_the_table(monkeypatch):
 
 
 def test_an_unknown_name_is_refused_with_those_that_are_known():
-    words = r"data\.name must be one of guess, toy, vector, slices, got 'gues'; add a data set"
+    known = ", ".join(SOURCES)  # guess, toy, vector, ...
+    words = rf"data\.name must be one of {known}, got 'gues'; add a data set"
     with pytest.raises(ValueError, match=words):
         build_source(DataConfig(name="gues"), "train", seed=0, device=CPU)
 

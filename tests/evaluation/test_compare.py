@@ -14,7 +14,7 @@ from mue.evaluation.compare import (
     sample_curve,
 )
 from mue.evaluation.known_modes import evaluate_modes
-from mue.evaluation.raters import evaluate_raters
+from mue.evaluation.raters import METRICS, evaluate_raters
 from mue.inference.load import load
 from mue.inference.predictor import Predictor
 from mue.metrics.interval import Interval
@@ -87,7 +87,8 @@ def test_a_comparison_on_slices_is_each_models_own_agreement(lesion_baselines, l
     found = compare_models(models, data=lesions, seed=3, samples=(4, 20))
     exact, few, many = found
     assert "ged_16" not in few.metrics  # which takes 16 samples
-    names = ["ged", "ged_16", "hm_iou_16", "dice_top", "coverage_4", "coverage_16"]
+    names = [name for name, m in METRICS.items() if m.in_report and m.in_comparison]
+    assert {"ged", "ged_16", "hm_iou_16", "dice_top", "coverage_4", "coverage_16"} <= set(names)
     assert list(many.metrics) == [*names, "presence brier", "presence ece"]
     assert set(best(found)) == set(many.metrics)
     judged = evaluate_raters(models["exact"], lesions, seed=3)

@@ -60,7 +60,8 @@ def test_a_new_backbone_is_one_line_of_the_table_for_every_method(monkeypatch, m
 
 
 def test_an_unknown_backbone_is_refused_with_those_that_are_known():
-    words = r"model\.backbone must be one of unet, mlp, got 'own'; .*mue\.load\(folder, network="
+    known = ", ".join(build.BACKBONES)  # unet, mlp, ...
+    words = rf"model\.backbone must be one of {known}, got 'own'; .*mue\.load\(folder, network="
     with pytest.raises(ValueError, match=words):
         build_backbone(ModelConfig(backbone="own"))
 

@@ -56,7 +56,10 @@ def mlp(m: ModelConfig) -> Backbone:
     )
 
 
-BACKBONES: dict[str, Callable[[ModelConfig], Backbone]] = {"unet": unet, "mlp": mlp}
+BACKBONES: dict[str, Callable[[ModelConfig], Backbone]] = {
+    "unet": unet,
+    "mlp": mlp,
+}
 """Backbones by `model.backbone`. A new one adds a line here."""
 
 
