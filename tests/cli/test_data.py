@@ -398,7 +398,7 @@ def folder_of_a_game(trained, tmp_path) -> Path:
     return Path(shutil.copytree(trained, tmp_path / "game"))
 
 
-def test_a_calibrated_model_can_be_evaluated_and_drawn_beside_the_first(mue, copy, lesions):
+def test_a_calibrated_model_can_be_evaluated_and_plotted_beside_the_first(mue, copy, lesions):
     said = mue("calibrate", "copy", "calm", "--data", lesions, "--device", "cpu")
     assert said.code == 0, said
     assert "temperature" in said.out
@@ -408,10 +408,10 @@ def test_a_calibrated_model_can_be_evaluated_and_drawn_beside_the_first(mue, cop
     report = json.loads(said.out)
     about = report["trained_with"]["calibration"]
     assert report["ged"]["mean"] == pytest.approx(about["ged_after"], abs=2e-3)
-    said = mue("figure", "copy", "calm", "--data", lesions, "--out", "drawn", "--device", "cpu")
+    said = mue("figure", "copy", "calm", "--data", lesions, "--out", "plots", "--device", "cpu")
     assert said.code == 0, said
     lines = said.out.splitlines()
-    assert lines[:2] == ["figure   drawn/spread.png", "figure   drawn/reliability.png"]
-    assert {"figure   drawn/copy/cases.png", "figure   drawn/calm/codes.png"} <= set(lines)
+    assert lines[:2] == ["figure   plots/spread.png", "figure   plots/reliability.png"]
+    assert {"figure   plots/copy/cases.png", "figure   plots/calm/codes.png"} <= set(lines)
     assert all(Path(line.split()[1]).is_file() for line in lines)
     assert not (copy / "figures" / "spread.png").exists()

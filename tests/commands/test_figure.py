@@ -24,35 +24,35 @@ def picture(path: Path) -> tuple[int, int]:
 
 
 def test_the_figures_of_a_run_go_into_its_folder(folder):
-    drawn = mue.figure(folder, inputs=9, device="cpu").files
+    plotted = mue.figure(folder, inputs=9, device="cpu").files
     names = ("modes", "top-4", "top-6", "history")
-    assert drawn == tuple(folder / "figures" / f"{name}.png" for name in names)
-    for path in drawn:
+    assert plotted == tuple(folder / "figures" / f"{name}.png" for name in names)
+    for path in plotted:
         with Image.open(path) as file:
             file.verify()
 
 
 def test_each_figure_has_a_file_of_its_own_however_few_the_codes(tiny, tmp_path):
     folder = mue.train(tiny("exact", codebook={"size": 3}, steps=1), tmp_path / "run")
-    drawn = mue.figure(folder, out=tmp_path / "figures", inputs=9, device="cpu").files
-    assert len(drawn) == len(set(drawn))
-    assert {path.name for path in drawn} == set(files_in(tmp_path / "figures"))
+    plotted = mue.figure(folder, out=tmp_path / "figures", inputs=9, device="cpu").files
+    assert len(plotted) == len(set(plotted))
+    assert {path.name for path in plotted} == set(files_in(tmp_path / "figures"))
 
 
 def test_the_figures_of_a_probabilistic_u_net_show_samples_and_densities(baselines, tmp_path):
-    drawn = mue.figure(baselines["probunet"], out=tmp_path, inputs=9, device="cpu").files
+    plotted = mue.figure(baselines["probunet"], out=tmp_path, inputs=9, device="cpu").files
     names = ("modes", "densities", "samples-4", "samples-6", "history")
-    assert drawn == tuple(tmp_path / f"{name}.png" for name in names)
-    for path in drawn:
+    assert plotted == tuple(tmp_path / f"{name}.png" for name in names)
+    for path in plotted:
         with Image.open(path) as file:
             file.verify()
 
 
 @pytest.mark.parametrize(("name", "kind"), [("dropout", "samples"), ("ensemble", "answers")])
 def test_the_figures_of_other_baselines_pretend_no_ranking(baselines, tmp_path, name, kind):
-    drawn = mue.figure(baselines[name], out=tmp_path, inputs=9, device="cpu").files
+    plotted = mue.figure(baselines[name], out=tmp_path, inputs=9, device="cpu").files
     names = ["modes.png", f"{kind}-4.png", f"{kind}-6.png", "history.png"]
-    assert [path.name for path in drawn] == names
+    assert [path.name for path in plotted] == names
 
 
 def test_several_models_of_synthetic_inputs_have_folders_of_their_own(baselines, tmp_path):
@@ -77,10 +77,10 @@ def test_the_figures_of_a_predictor_need_a_folder(folder, tmp_path):
 
 def test_one_model_has_its_figures_in_its_folder(lesion_model, lesions, tmp_path):
     copy = Path(shutil.copytree(lesion_model, tmp_path / "copy"))
-    drawn = mue.figure(copy, data=lesions, device="cpu").files
+    plotted = mue.figure(copy, data=lesions, device="cpu").files
     names = ["spread.png", "reliability.png", "cases.png", "codes.png", "history.png"]
-    assert drawn == tuple(copy / "figures" / name for name in names)
-    for path in drawn:
+    assert plotted == tuple(copy / "figures" / name for name in names)
+    for path in plotted:
         picture(path)
 
 
@@ -94,7 +94,7 @@ def two(lesion_model, lesions, tmp_path) -> list[Path]:
 
 def test_two_models_share_the_spread_and_have_folders_of_their_own(two, lesions, tmp_path):
     told = []
-    drawn = mue.figure(
+    plotted = mue.figure(
         two,
         data=lesions,
         split="val",
@@ -102,14 +102,14 @@ def test_two_models_share_the_spread_and_have_folders_of_their_own(two, lesions,
         device="cpu",
         progress=lambda *a: told.append(a),
     ).files
-    assert len(set(drawn)) == len(drawn)
-    found = {str(path.relative_to(tmp_path / "out")) for path in drawn}
+    assert len(set(plotted)) == len(plotted)
+    found = {str(path.relative_to(tmp_path / "out")) for path in plotted}
     shared = {"spread.png", "reliability.png"}
     own = {
         f"{name}/{file}.png" for name in ("one", "two") for file in ("cases", "codes", "history")
     }
     assert found == shared | own
-    for path in drawn:
+    for path in plotted:
         picture(path)
     assert {a[0] for a in told} == {path.name for path in two}
 
@@ -143,9 +143,9 @@ def test_a_model_of_a_game_has_no_figures_of_slices(trained, lesions, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_sampler_has_its_samples_drawn_and_no_codes(lesion_baselines, lesions, tmp_path):
-    drawn = mue.figure(lesion_baselines["probunet"], data=lesions, out=tmp_path, device="cpu").files
+def test_a_sampler_has_its_samples_plotted_and_no_codes(lesion_baselines, lesions, tmp_path):
+    files = mue.figure(lesion_baselines["probunet"], data=lesions, out=tmp_path, device="cpu").files
     names = ["spread.png", "reliability.png", "cases.png", "history.png"]
-    assert drawn == tuple(tmp_path / name for name in names)
-    for path in drawn:
+    assert files == tuple(tmp_path / name for name in names)
+    for path in files:
         picture(path)

@@ -54,7 +54,8 @@ def compare(
 ) -> ComparisonResult:
     """Evaluate models on the same inputs, and write `comparison.json` and `comparison.png`.
 
-    Every model is computed in float32 and without CUDA graphs, so that the speeds are comparable.
+    Every model is loaded in float32 and without CUDA graphs, so that the speeds are comparable;
+    predictors must be alike in both.
     Where inputs are synthetic and a model samples in one forward pass, `samples.png` shows how many
     samples it takes to come near the true probabilities.
 

@@ -43,8 +43,7 @@ def import_lidc(
         progress: Called with a name, the MiB of the sources read so far, and of all.
     """
     folder, paths = Path(out), [Path(source) for source in sources]
-    options = Options(size=size, window=window)
-    form = detect_form(paths)
+    options, form = Options(size=size, window=window), detect_form(paths)
     origin = {
         "collection": "LIDC-IDRI",
         "form": form,

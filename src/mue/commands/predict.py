@@ -27,13 +27,10 @@ class Prediction:
     def summary(self) -> dict[str, Any]:
         """Probabilities and codes."""
         h = self.hypotheses
-        answers = [
-            {"rank": i + 1, "prob": h.prob[0, i].item(), "code": int(h.code[0, i])}
-            for i in range(h.prob.shape[1])
-        ]
+        ranked = enumerate(zip(h.prob[0].tolist(), h.code[0].tolist(), strict=True), 1)
         return {
             "image": str(self.image),
-            "answers": answers,
+            "answers": [{"rank": i, "prob": p, "code": code} for i, (p, code) in ranked],
             "rest": h.rest[0].item(),
             "entropy": h.entropy()[0].item(),
         }
@@ -84,17 +81,17 @@ def predict(
     return PredictionResult(tuple(found), tuple(files))
 
 
-def _write(predictions: list[Prediction], out: Path) -> list[Path]:
+def _write(predictions: list[Prediction], folder: Path) -> list[Path]:
     from mue.plots.answers import plot_answers
     from mue.plots.style import save_figure, save_image
 
-    require_empty(out)
+    require_empty(folder)
     if len({p.image.stem for p in predictions}) < len(predictions):
         raise MueError("`images` must have different names where answers are written to a folder")
     files: list[Path] = []
-    for prediction in predictions:
-        h, stem = prediction.hypotheses, prediction.image.stem
-        files += [save_image(y, out / f"{stem}-{j + 1}.png") for j, y in enumerate(h.y[0])]
-        overview = plot_answers(prediction.x[None], h, prediction.image.name)
-        files.append(save_figure(overview, out / f"{stem}-answers.png"))
+    for p in predictions:
+        h, stem = p.hypotheses, folder / p.image.stem
+        files += [save_image(y, Path(f"{stem}-{j + 1}.png")) for j, y in enumerate(h.y[0])]
+        overview = plot_answers(p.x[None], h, p.image.name)
+        files.append(save_figure(overview, Path(f"{stem}-answers.png")))
     return files
