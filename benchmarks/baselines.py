@@ -225,7 +225,7 @@ def speed(found: Outcome) -> str:
 
 
 def by_chance(samples: int) -> float:
-    """mode_tv that samples of the true probabilities themselves would have, mean over categories.
+    """mode_tv of samples of the true distribution itself, mean over categories.
 
     Each share is off by sqrt(2 p (1 - p) / (pi n)) in the mean.
     """
@@ -258,8 +258,8 @@ def summary_guess(found: Outcome) -> str:
         f"`guess-exact` is at a mode_tv of {tv:.4f} after one pass, with {ours.answers} ranked "
         f"answers. `guess-probunet` is at {their_tv:.2f} with {drawn:,} samples, "
         f"**{their_tv / tv:.0f} times as far** from the truth. On the curve, over "
-        f"{curves['inputs']} inputs, {reach}. Chance alone does not explain it: {drawn:,} draws "
-        f"from the true probabilities themselves would be at {by_chance(drawn):.2f}."
+        f"{curves['inputs']} inputs, {reach}. Sampling noise does not explain it: {drawn:,} "
+        f"samples of the true distribution itself would be at {by_chance(drawn):.2f}."
     )
 
 

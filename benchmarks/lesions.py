@@ -142,7 +142,7 @@ def main() -> None:
     stamp = (
         f"Measured by `make results-lidc DATA=lidc` at commit {commit()} with torch "
         f"{torch.__version__} on a {os.cpu_count()}-core {platform.machine()} CPU: "
-        f"{first['slices']:,} test slices of {first['patients']} patients, draws with seed 0. "
+        f"{first['slices']:,} test slices of {first['patients']} patients, samples with seed 0. "
         "In brackets: 95 % bootstrap interval over patients."
     )
     summary = f"{table(found)}\n\n{stamp}"

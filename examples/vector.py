@@ -1,8 +1,8 @@
 """A one-to-many mapping between vectors, learned and checked against the truth.
 
-A point of the plane, near the first axis, may be turned by 0°, 120° or 240° about the origin; how
-probable each turn is depends on how far out the point lies. The network is an MLP; nothing here is
-an image.
+A point of the plane, near the first axis, is rotated by 0°, 120° or 240° about the origin. The
+probability of each angle depends on the distance of the point from the origin. The network is an
+MLP.
 
     python examples/vector.py
 """
@@ -18,7 +18,7 @@ from mue.metrics.modes import mode_probabilities
 
 
 def main() -> None:
-    """Train for half a minute, then print predicted beside true probabilities for three points."""
+    """Train for half a minute, then print predicted and true probabilities of three points."""
     with tempfile.TemporaryDirectory() as folder:
         run = mue.train(mue.preset("vector"), Path(folder) / "run")
         predictor = mue.load(run)
@@ -29,8 +29,8 @@ def main() -> None:
     predicted = mode_probabilities(h.y, h.prob, case.ys[rows])
     for i, row in enumerate(rows):
         print(f"x = ({case.x[row, 0]:+.2f}, {case.x[row, 1]:+.2f}), {case.group[row]}")
-        for turn, p, q in zip((0, 120, 240), predicted[i], case.q[row], strict=True):
-            print(f"  turned by {turn:3d}°: predicted {p:.3f}, true {q:.3f}")
+        for angle, p, q in zip((0, 120, 240), predicted[i], case.q[row], strict=True):
+            print(f"  rotated by {angle:3d}°: predicted {p:.3f}, true {q:.3f}")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The pages are true: their Python runs, their commands parse, their links lead somewhere."""
 
+import dataclasses
 import functools
 import inspect
 import re
@@ -151,3 +152,23 @@ def test_every_name_in_the_table_of_symbols_is_in_the_source():
             assert re.search(rf"\b{member}\b", every), f"{name} is not in the source"
             if owner[0].isupper():
                 assert re.search(rf"^class {owner}\b", linked, re.MULTILINE), f"{name}: {files}"
+
+
+def test_contributing_lists_every_file_and_folder_of_the_root():
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    tree = page.split("src/mue/\n")[1].split("```")[0]
+    listed = dict(re.findall(r"^  (\S+?)/? +(.*)$", tree, re.MULTILINE))
+    source = ROOT / "src" / "mue"
+    there = {p.name for p in source.iterdir() if p.suffix == ".py" or (p / "__init__.py").is_file()}
+    assert set(listed) == there - {"__main__.py"}
+    for folder, files in listed.items():
+        for name in re.findall(r"\b(\w+\.py)\b", files):
+            assert (source / folder / name).is_file(), f"{folder}/{name}"
+
+
+def test_performance_lists_every_piece_of_the_acceleration():
+    plan = pytest.importorskip("mue.kernels.plan")
+    page = (ROOT / "docs" / "performance.md").read_text()
+    table = page.split("| piece |")[1].split("\n\n")[0]
+    names = re.findall(r"^\| `(\w+)` ", table, re.MULTILINE)
+    assert names == [field.name for field in dataclasses.fields(plan.Pieces)]
