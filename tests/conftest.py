@@ -1,5 +1,7 @@
 import itertools
+import os
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +27,10 @@ from mue.config.schema import (
 from mue.data.prepared.item import Item
 from mue.data.prepared.splits import Split, split_of
 from mue.data.prepared.store import write_prepared
+
+if os.environ.get("MUE_WITHOUT_KERNELS"):  # as if the folder were not there
+    sys.modules["mue.kernels"] = None  # pyright: ignore[reportArgumentType]
+    collect_ignore = ["kernels", "benchmarks"]
 
 torch.set_num_threads(1)  # the tensors here are tiny: threads would only wait for one another
 

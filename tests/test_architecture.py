@@ -1,6 +1,10 @@
 """Imports go one way: a module may import only from the layers above its own."""
 
 import ast
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,10 +15,10 @@ LAYERS = [
     {"version", "errors"},
     {"metrics", "collectives", "atomic", "devices"},
     {"types", "config"},
-    {"acceleration"},
     {"nn"},
     {"models", "objective", "data"},
     {"training"},
+    {"acceleration"},
     {"inference"},
     {"kernels"},
     {"evaluation"},
@@ -68,3 +72,41 @@ def test_imports_go_one_way(path: Path):
 )
 def test_every_spelling_of_an_import_is_seen(line: str, parts: list[str]):
     assert list(imported(line)) == parts
+
+
+METHOD = [
+    "types.py",
+    "nn/codebook.py",
+    "models/modal.py",
+    "models/posterior.py",
+    "models/learner.py",
+    "objective.py",
+    "training/loop.py",
+]
+
+
+def test_the_method_is_read_in_one_sitting():
+    texts = [(SRC / name).read_text() for name in METHOD]
+    assert sum(len(text.splitlines()) for text in texts) < 1000
+    for name, text in zip(METHOD, texts, strict=True):
+        found = re.findall("cuda|stream|triton|compile|rank", text, re.IGNORECASE)
+        assert not found, f"{name} says {found[0]}"
+
+
+def test_nn_is_plain_pytorch():
+    for path in (SRC / "nn").glob("*.py"):
+        found = re.findall(r"hasattr|setattr|is_grad_enabled|is_compiling|cuda", path.read_text())
+        assert not set(found) - ({"setattr"} if path.name == "replace.py" else set()), path.name
+
+
+def test_nothing_else_needs_the_kernels():
+    """Training, answering and evaluation without the folder; `MUE_WITHOUT_KERNELS=1` runs all."""
+    names = ["training/test_loop.py", "inference/test_predictor.py", "nn", "test_recovers.py"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *(str(Path(__file__).parent / n) for n in names)],
+        env={**os.environ, "MUE_WITHOUT_KERNELS": "1"},
+        capture_output=True,
+        text=True,
+        cwd=SRC.parents[1],
+    )
+    assert done.returncode == 0, done.stdout[-2000:]

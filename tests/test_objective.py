@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Bernoulli, Categorical, Normal
 
+from mue.config.schema import ObjectiveConfig
+from mue.errors import MueError
 from mue.metrics.energy import ged
 from mue.metrics.overlap import iou_distance
 from mue.objective import (
@@ -366,3 +368,24 @@ def test_of_heads_the_best_learns_or_all_do(kind, best):
     expected = losses.amin(dim=1) if best else losses.mean(dim=1)
     torch.testing.assert_close(terms.total, expected.mean())
     assert (terms.prior, terms.commitment, terms.energy) == (0, 0, 0)
+
+
+def test_several_classes_have_a_softmax_and_the_mean_distance_over_classes():
+    """By hand: the energy distance of each class by itself, on probabilities that sum to 1."""
+    torch.manual_seed(0)
+    logits, log_prior = torch.randn(2, 3, 4, 5, 6), torch.randn(2, 3).log_softmax(dim=1)
+    y = torch.nn.functional.one_hot(torch.randint(4, (2, 2, 5, 6)), 4).movedim(-1, 2).float()
+    weights = Weights(0.0, 0.0, 0.0, 1.0, balance=False, energy=1.0)
+    found = objective(ExactTrace(log_prior, logits), y, weights, "categorical").energy
+    s, p = logits.softmax(dim=2), log_prior.exp()
+    classes = [energy(s[:, :, i], p, y[:, :, i]) for i in range(4)]
+    torch.testing.assert_close(found, torch.stack(classes).mean())
+
+
+def test_an_energy_distance_of_answers_that_are_no_masks_is_refused():
+    trace = ExactTrace(torch.zeros(1, 2), torch.zeros(1, 2, 3))
+    weights = Weights(0.0, 0.0, 0.0, 1.0, balance=False, energy=1.0)
+    with pytest.raises(MueError, match=r"objective.energy must be 0 where .* is normal"):
+        objective(trace, torch.zeros(1, 1, 3), weights, "normal")
+    with pytest.raises(MueError, match=r"objective.energy must be 0 where .*, got 1.0"):
+        ObjectiveConfig(likelihood="normal", energy=1.0)

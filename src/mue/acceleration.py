@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from mue.config.schema import Config
-from mue.errors import MueError
+from mue.training.plan import resolve
+from mue.training.state import Training
 
 Built = TypeVar("Built")
 
@@ -23,11 +23,8 @@ def accelerated(built: Built) -> Built:
     except ModuleNotFoundError as error:
         if error.name != "mue.kernels":
             raise
-        config: Config = getattr(built, "config")  # noqa: B009
-        for switch in _SWITCHES:
-            if getattr(config.compute, switch) == "on":
-                raise MueError(
-                    f"compute.{switch} is on, and mue.kernels is not installed; take auto or off"
-                ) from None
+        if isinstance(built, Training):
+            for switch in _SWITCHES:
+                resolve(built.config, switch, "mue.kernels is not installed")
         return built
     return accelerate(built)  # pyright: ignore[reportArgumentType, reportReturnType]

@@ -23,6 +23,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mue.collectives import all_max_, all_sum_
+from mue.errors import MueError
 from mue.types import HeadsTrace, LatentTrace, Terms, Trace, VqTrace
 
 Likelihood = Literal["bernoulli", "categorical", "normal"]
@@ -108,48 +109,61 @@ def objective(
     `exact` takes every pair of a code and an answer, and of two codes: `likelihood` and `distance`
     are how.
     """
-    if isinstance(trace, VqTrace):
+    zero = trace.logits.new_zeros(())
+    if isinstance(trace, (VqTrace, LatentTrace)):  # each answer has a decoding of its own
         decoded, answer = (t.flatten(0, 1)[:, None] for t in (trace.logits, y))
-        one = log_likelihood(decoded, answer, kind, deviation)
-        return Terms(
-            prior=-weights.prior * trace.log_prior.gather(1, trace.index).mean(),
-            reconstruction=-weights.reconstruction * one.mean(),
-            commitment=weights.commitment * trace.distance.mean(),
-            energy=one.new_zeros(()),
-        )
-    if isinstance(trace, LatentTrace):
-        decoded, answer = (t.flatten(0, 1)[:, None] for t in (trace.logits, y))
-        one = log_likelihood(decoded, answer, kind, deviation)
-        return Terms(
-            prior=weights.prior
-            * weights.reconstruction
-            * weights.divergence
-            * trace.divergence.mean(),
-            reconstruction=-weights.reconstruction * one.mean(),
-            commitment=one.new_zeros(()),
-            energy=one.new_zeros(()),
-        )
+        log_y = log_likelihood(decoded, answer, kind, deviation)
+        reconstruction = -weights.reconstruction * log_y.mean()
+        if isinstance(trace, VqTrace):
+            prior = -weights.prior * trace.log_prior.gather(1, trace.index).mean()
+            return Terms(prior, reconstruction, weights.commitment * trace.distance.mean(), zero)
+        beta = weights.prior * weights.reconstruction * weights.divergence
+        return Terms(beta * trace.divergence.mean(), reconstruction, zero, zero)
     log_y = likelihood(trace.logits, y, kind, deviation)
     if isinstance(trace, HeadsTrace):
         best = log_y.amax(dim=1) if weights.best else log_y.mean(dim=1)
-        return Terms(
-            prior=best.new_zeros(()),
-            reconstruction=-weights.reconstruction * best.mean(),
-            commitment=best.new_zeros(()),
-            energy=best.new_zeros(()),
-        )
+        return Terms(zero, -weights.reconstruction * best.mean(), zero, zero)
     log_c = trace.log_prior[:, :, None]
     with torch.no_grad():
         score = balanced(log_y / weights.temperature) if weights.balance else log_c + log_y
         responsibility = score.softmax(dim=1)
+    apart = zero
+    if weights.energy:
+        s, per_class = pixel_probabilities(trace.logits, kind), kind == "categorical"
+        each = mean_over_classes(distance) if per_class else distance
+        apart = weights.energy * energy(s, trace.log_prior.exp(), y, each)
     return Terms(
         prior=-weights.prior * (responsibility * log_c).sum(dim=1).mean(),
         reconstruction=-weights.reconstruction * (responsibility * log_y).sum(dim=1).mean(),
-        commitment=log_y.new_zeros(()),
-        energy=weights.energy * energy(trace.logits.sigmoid(), trace.log_prior.exp(), y, distance)
-        if weights.energy
-        else log_y.new_zeros(()),
+        commitment=zero,
+        energy=apart,
     )
+
+
+def pixel_probabilities(
+    logits: Float[Tensor, "b k *y"], kind: Likelihood
+) -> Float[Tensor, "b k *y"]:
+    """Of each channel by itself, or of the classes of a pixel."""
+    match kind:
+        case "bernoulli":
+            return logits.sigmoid()
+        case "categorical":
+            return logits.softmax(dim=2)
+        case "normal":
+            raise MueError(
+                "objective.energy must be 0 where objective.likelihood is normal, whose answers "
+                "are no masks; take bernoulli or categorical"
+            )
+
+
+def mean_over_classes(distance: Distance) -> Distance:
+    """The mean of a distance over the classes of masks, b m c h w."""
+
+    def mean(a: Tensor, b: Tensor) -> Tensor:
+        each = distance(*(t.transpose(1, 2).flatten(0, 1) for t in (a, b)))
+        return each.unflatten(0, (len(a), -1)).mean(dim=1)
+
+    return mean
 
 
 def energy(
@@ -181,9 +195,9 @@ def balanced(score: Float[Tensor, "b n r"], rounds: int = 5) -> Float[Tensor, "b
     """
     for _ in range(rounds):
         taken = score.log_softmax(dim=1).logsumexp(dim=(0, 2), keepdim=True)
-        most = taken.clone()
-        all_max_(most)
-        share = (taken - most).exp()
+        largest = taken.clone()
+        all_max_(largest)
+        share = (taken - largest).exp()
         all_sum_(share)
-        score = score - most - share.log()
+        score = score - largest - share.log()
     return score

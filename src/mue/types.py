@@ -201,7 +201,7 @@ class Hypotheses:
     code: Int[Tensor, "b k"]
 
     def __post_init__(self) -> None:
-        """Refuse a ranking that no caller could trust."""
+        """Refuse probabilities in a wrong order, or that are none."""
         if not (self.prob >= 0).all():
             raise MueError("`prob` must be a number of at least 0 for each answer")
         if (self.prob[:, 1:] > self.prob[:, :-1]).any():
@@ -233,7 +233,7 @@ class Hypotheses:
         """Join answers that are the same answer and add up their probabilities.
 
         Different codes may mean the same thing, and a reader wants distinct answers. Going down
-        the ranking, each answer joins the first kept answer that is nearer than `below`, or is
+        the list, each answer joins the first kept answer that is nearer than `below`, or is
         kept itself; the kept one is the most probable of its group and lends it its `y` and
         `code`. Inputs that end with fewer answers than others are filled up with copies of their
         first answer at probability 0, so that a batch stays a batch.
@@ -264,8 +264,8 @@ class Hypotheses:
         filler = ~kept.gather(1, order)
         order = torch.where(filler, order[:, :1], order)
         rows = torch.arange(b, device=order.device)[:, None]
-        ranked = prob.gather(1, order).masked_fill(filler, 0)
-        return Hypotheses(self.y[rows, order], ranked, self.code.gather(1, order))
+        sums = prob.gather(1, order).masked_fill(filler, 0)
+        return Hypotheses(self.y[rows, order], sums, self.code.gather(1, order))
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Hypotheses:
         """Sample n answers with replacement, each by its probability among those kept.
@@ -288,7 +288,7 @@ class Hypotheses:
         return torch.einsum("bk,bk...->b...", weight, self.y)
 
     def entropy(self) -> Float[Tensor, " b"]:
-        """Entropy of the ranking in nats; `rest` counts as one more answer.
+        """Entropy of the answers in nats; `rest` counts as one more answer.
 
         It is exact when nothing was left out and a lower bound otherwise.
 

@@ -180,6 +180,12 @@ class ObjectiveConfig:
 
     def __post_init__(self) -> None:
         """Refuse weights that turn the objective over."""
+        _require(
+            self.energy == 0 or self.likelihood != "normal",
+            "objective.energy",
+            "0 where objective.likelihood is normal, whose answers are no masks",
+            self.energy,
+        )
         for name in ("reconstruction", "energy", "commitment", "divergence"):
             value = getattr(self, name)
             _require(0 <= value < math.inf, f"objective.{name}", "at least 0", value)
