@@ -129,8 +129,8 @@ def objective(
         responsibility = score.softmax(dim=1)
     apart = zero
     if weights.energy:
-        s, per_class = pixel_probabilities(trace.logits, kind), kind == "categorical"
-        each = mean_over_classes(distance) if per_class else distance
+        s = pixel_probabilities(trace.logits, kind)
+        each = mean_over_classes(distance) if kind == "categorical" else distance
         apart = weights.energy * energy(s, trace.log_prior.exp(), y, each)
     return Terms(
         prior=-weights.prior * (responsibility * log_c).sum(dim=1).mean(),
@@ -144,16 +144,9 @@ def pixel_probabilities(
     logits: Float[Tensor, "b k *y"], kind: Likelihood
 ) -> Float[Tensor, "b k *y"]:
     """Of each channel by itself, or of the classes of a pixel."""
-    match kind:
-        case "bernoulli":
-            return logits.sigmoid()
-        case "categorical":
-            return logits.softmax(dim=2)
-        case "normal":
-            raise MueError(
-                "objective.energy must be 0 where objective.likelihood is normal, whose answers "
-                "are no masks; take bernoulli or categorical"
-            )
+    if kind == "normal":
+        raise MueError("objective.energy must be 0 where objective.likelihood is normal")
+    return logits.sigmoid() if kind == "bernoulli" else logits.softmax(dim=2)
 
 
 def mean_over_classes(distance: Distance) -> Distance:

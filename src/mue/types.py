@@ -8,7 +8,7 @@ c h w for images, c for vectors.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from jaxtyping import Float, Int
@@ -99,12 +99,7 @@ class VqTrace:
 
 @dataclass(frozen=True, slots=True)
 class ExactTrace:
-    """What the network made of a `Pair` when every code was decoded.
-
-    Attributes:
-        log_prior: log p(c | x).
-        logits: D(c, x) for every code.
-    """
+    """What the network made of a `Pair` when every code was decoded: log p(c | x) and D(c, x)."""
 
     log_prior: Float[Tensor, "b n"]
     logits: Float[Tensor, "b n *y"]
@@ -125,11 +120,7 @@ class LatentTrace:
 
 @dataclass(frozen=True, slots=True)
 class HeadsTrace:
-    """What networks or heads without a latent made of a `Pair`.
-
-    Attributes:
-        logits: The answer of each.
-    """
+    """What networks or heads without a latent made of a `Pair`: the answer of each."""
 
     logits: Float[Tensor, "b k *y"]
 
@@ -161,29 +152,23 @@ class Terms:
 
     def detached(self) -> Terms:
         """The same numbers without what their gradients need."""
-        return Terms(*(t.detach() for t in self._each()))
+        return Terms(*(t.detach() for t in self._values()))
 
     @classmethod
     def mean(cls, parts: Sequence[Terms]) -> Terms:
         """The terms of a batch that was computed in parts of the same size."""
         if len(parts) == 1:
             return parts[0]
-        return cls(
-            *(torch.stack(t).mean(dim=0) for t in zip(*(p._each() for p in parts), strict=True))
-        )
+        columns = zip(*(p._values() for p in parts), strict=True)
+        return cls(*(torch.stack(t).mean(dim=0) for t in columns))
 
-    def _each(self) -> tuple[Tensor, ...]:
-        return self.prior, self.reconstruction, self.commitment, self.energy
+    def _values(self) -> tuple[Tensor, ...]:
+        return tuple(getattr(self, f.name) for f in fields(self))
 
     def items(self) -> dict[str, Tensor]:
         """Each term by its name, the total last."""
-        return {
-            "prior": self.prior,
-            "reconstruction": self.reconstruction,
-            "commitment": self.commitment,
-            "energy": self.energy,
-            "total": self.total,
-        }
+        names = [f.name for f in fields(self)]
+        return {name: getattr(self, name) for name in (*names, "total")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,11 +217,9 @@ class Hypotheses:
     def merge(self, distance: Distance = mask_distance, *, below: float = 0.25) -> Hypotheses:
         """Join answers that are the same answer and add up their probabilities.
 
-        Different codes may mean the same thing, and a reader wants distinct answers. Going down
-        the list, each answer joins the first kept answer that is nearer than `below`, or is
-        kept itself; the kept one is the most probable of its group and lends it its `y` and
-        `code`. Inputs that end with fewer answers than others are filled up with copies of their
-        first answer at probability 0, so that a batch stays a batch.
+        From the most probable on, each answer joins the first kept answer that is nearer than
+        `below`, or is kept itself. Inputs that end with fewer answers than others are filled up
+        with copies of their first answer at probability 0.
 
         >>> y = torch.zeros(1, 3, 1, 2, 2)
         >>> y[:, 1] = 1                                # the second answer differs from the others

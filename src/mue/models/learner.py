@@ -55,14 +55,8 @@ class VqLearner(nn.Module):
         encoding = encoding.float()
         quantized = self.network.codebook(encoding.flatten(0, 1))
         logits = self.network.decode(view, quantized.code.view_as(encoding))
-        b, r = y.shape[:2]
-        return VqTrace(
-            view.log_prior,
-            logits,
-            encoding,
-            quantized.index.view(b, r),
-            quantized.distance.view(b, r),
-        )
+        index, distance = (t.view(y.shape[:2]) for t in (quantized.index, quantized.distance))
+        return VqTrace(view.log_prior, logits, encoding, index, distance)
 
     def settle_(self, trace: Trace) -> None:
         """Move the codes towards the encodings assigned to them."""

@@ -78,10 +78,7 @@ class Modal(nn.Module):
         min_prob: float = 0.0,
         generator: torch.Generator | None = None,
     ) -> Proposal:
-        """The answers of the k most probable codes; those below `min_prob` are not decoded.
-
-        Nothing is random here.
-        """
+        """The answers of the k most probable codes; those below `min_prob` are not decoded."""
         del generator
         view = self(x)
         prob, code = self.top(view, k)

@@ -126,7 +126,7 @@ class TrainStep:
 
         def loss(part: int) -> Tensor:
             trace, each, total = self.losses(part, weights)
-            traces.append(_detached(trace))
+            traces.append(trace)
             terms.append(each)
             return total if parts == 1 else total / parts
 
@@ -165,17 +165,12 @@ class TrainStep:
         return Taken(trace, mean, _used(trace), ~mean.total.isfinite())
 
 
-def _detached(trace: Trace) -> Trace:
-    fields = {f.name: getattr(trace, f.name).detach() for f in dataclasses.fields(trace)}
-    return dataclasses.replace(trace, **fields)
-
-
 def _concatenated(traces: Sequence[Trace]) -> Trace:
-    if len(traces) == 1:
-        return traces[0]
+    """The detached traces of all parts of a batch."""
     names = [f.name for f in dataclasses.fields(traces[0])]
-    fields = {name: torch.cat([getattr(t, name) for t in traces]) for name in names}
-    return dataclasses.replace(traces[0], **fields)
+    parts = {name: [getattr(t, name).detach() for t in traces] for name in names}
+    whole = {name: torch.cat(p) if len(p) > 1 else p[0] for name, p in parts.items()}
+    return dataclasses.replace(traces[0], **whole)
 
 
 def _used(trace: Trace) -> Float[Tensor, " n"]:
