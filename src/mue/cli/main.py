@@ -154,16 +154,16 @@ def train_command(arguments: list[str]) -> None:
 
 
 def _parse_train(arguments: list[str]) -> functools.partial[Path]:
-    """The call of `mue.train` that the arguments ask for."""
+    """The call of `mue.train` that the arguments describe."""
     if not arguments or arguments[0].startswith("-"):
-        asked = bool(arguments) and arguments[0] in ("-h", "--help")
+        show_help = bool(arguments) and arguments[0] in ("-h", "--help")
         print(
             f"usage: mue train PRESET --out DIR [--seed N] [--resume] [overrides]\n\n"
             f"presets: {', '.join(PRESETS)}\n\n"
             "`mue train PRESET --help` lists what can be overridden.",
-            file=sys.stdout if asked else sys.stderr,
+            file=sys.stdout if show_help else sys.stderr,
         )
-        sys.exit(0 if asked else 2)
+        sys.exit(0 if show_help else 2)
     name, rest = arguments[0], arguments[1:]
 
     def chosen(preset_schedule: Schedule = "short") -> Schedule:

@@ -63,7 +63,7 @@ def _table(title: str, *columns: str) -> Table:
 
 @functools.singledispatch
 def print_result(result: FigureResult) -> None:
-    """What a command found, and which files it wrote; of most results there is more to print."""
+    """Print the files that a command wrote; other results print more, below."""
     _print_files(result.files)
 
 

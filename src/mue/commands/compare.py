@@ -57,7 +57,7 @@ def compare(
     Every model is loaded in float32 and without CUDA graphs, so that the speeds are comparable;
     predictors must be alike in both.
     Where inputs are synthetic and a model samples in one forward pass, `samples.png` shows how many
-    samples it takes to come near the true probabilities.
+    samples it takes to approximate the true probabilities.
 
     Args:
         models: Bundled models, run folders, or predictors, two or more.

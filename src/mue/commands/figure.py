@@ -83,7 +83,7 @@ def figure(
         raise MueError("`models` must name at least one model, got none")
     loaded = load_models(listed, device=device)
     if len({Path(model.name).name for model in loaded}) < len(listed):
-        raise MueError("`models` must have different names, by which their figures are told apart")
+        raise MueError("`models` must have different names, after which their figures are named")
     for model in loaded:
         check_data(model.predictor.config.data, data)
     target = output_folder(loaded[0], out) / ("" if out else "figures")

@@ -29,7 +29,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model by the name that tells it apart; `source` is None for a predictor of the caller."""
+    """A model by its unique name; `source` is None for a predictor of the caller."""
 
     name: str
     predictor: Predictor
@@ -39,7 +39,7 @@ class LoadedModel:
 def load_models(
     models: Iterable[Model], *, device: Device = "auto", plain: bool = False
 ) -> list[LoadedModel]:
-    """Load models, each once, by the names that tell them apart.
+    """Load models, each once, by unique names.
 
     A name is the last part of a path, or the whole of it where two end alike; predictors are
     counted. With `plain`, every model is computed in float32 and without CUDA graphs.

@@ -40,7 +40,7 @@ SAMPLES = (16, 32, 50, 100)
 MATCHED = 16
 """Samples that are matched to the raters."""
 FIRST = (1, 4, 8, 16)
-"""How many answers a reader may look at before finding a rater's own."""
+"""Numbers of answers k for `coverage_k`."""
 
 
 # --- what metrics are computed from ---------------------------------------------------------------
@@ -61,7 +61,7 @@ class Masks:
 class Distances:
     """All slices: the distances 1 - IoU of answers and raters, without pixels.
 
-    Of a model that samples, which may be asked for a thousand answers, the distances of all pairs
+    Of a model that samples, which may give thousands of answers, the distances of all pairs
     are not kept but the energy distance of the first n samples.
 
     Attributes:
@@ -119,8 +119,8 @@ def _coverage(d: Distances, k: int) -> Tensor:
 def _entropy(m: Masks) -> Tensor:
     """Entropy of the distinct answers, in nats: those that overlap by half are one."""
     h, k = m.hypotheses, MAX_ANSWERS
-    some = Hypotheses(h.y[:, :k], h.prob[:, :k], h.code[:, :k]).normalized()
-    return some.merge(below=0.5).entropy()
+    top = Hypotheses(h.y[:, :k], h.prob[:, :k], h.code[:, :k]).normalized()
+    return top.merge(below=0.5).entropy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +249,7 @@ def evaluate_raters(
     """Compare the answers to prepared slices with their raters. The model is not changed.
 
     Answers are probability maps cut at one half. `seed` is of the samples of `ged_n` and
-    `hm_iou_n`. A model that samples is asked for `samples` answers: `ged` weighs them all equally,
+    `hm_iou_n`. A model that samples gives `samples` answers: `ged` weighs them all equally,
     and `ged_n` takes the first n of them, which are n fresh samples.
     """
     check_data(predictor.config.data, data)
@@ -301,15 +301,15 @@ def _distances(m: Masks, seed: int, *, keep_pairs: bool) -> Distances:
 def _join(parts: list[Distances]) -> Distances:
     """All batches as one; batches differ in how many answers were decoded."""
     k = max(part.p.shape[1] for part in parts)
-    both = [(part, k - part.p.shape[1]) for part in parts]
-    p = torch.cat([F.pad(part.p, (0, more)) for part, more in both])
-    sy = torch.cat([F.pad(part.sy, (0, 0, 0, more), value=1) for part, more in both])
+    padded = [(part, k - part.p.shape[1]) for part in parts]
+    p = torch.cat([F.pad(part.p, (0, more)) for part, more in padded])
+    sy = torch.cat([F.pad(part.sy, (0, 0, 0, more), value=1) for part, more in padded])
     return Distances(
         sy=sy.masked_fill((p == 0)[:, :, None], 1),  # what was not kept covers nobody
-        ss=torch.cat([F.pad(part.ss, (0, more, 0, more), value=1) for part, more in both]),
+        ss=torch.cat([F.pad(part.ss, (0, more, 0, more), value=1) for part, more in padded]),
         yy=torch.cat([part.yy for part in parts]),
         p=p,
-        code=torch.cat([F.pad(part.code, (0, more), value=-1) for part, more in both]),
+        code=torch.cat([F.pad(part.code, (0, more), value=-1) for part, more in padded]),
         q=torch.cat([part.q for part in parts]),
         first={n: torch.cat([part.first[n] for part in parts]) for n in parts[0].first},
         seed=parts[0].seed,

@@ -45,8 +45,8 @@ def find(model: str | Path) -> Path:
         return known[name]
     folder = Path(model)
     if not folder.is_dir():
-        near = difflib.get_close_matches(str(model), known, n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]!r}?" if near else f"bundled are {', '.join(known)}"
+        close = difflib.get_close_matches(str(model), known, n=1, cutoff=0.4)
+        hint = f"did you mean {close[0]!r}?" if close else f"bundled are {', '.join(known)}"
         raise RunError(f"there is no bundled model and no run folder {str(model)!r}; {hint}")
     return folder
 

@@ -18,7 +18,7 @@ from mue.models.probunet import ProbUNet
 from mue.types import Hypotheses
 
 MAX_SAMPLES = 4096
-"""Samples that a baseline draws for an input at the most."""
+"""Maximum number of samples of a baseline for an input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +76,12 @@ class Predictor:
 
     @property
     def max_answers(self) -> int:
-        """How many answers may be asked for."""
+        """Maximum `k` of `propose`."""
         return MAX_SAMPLES if self.network.max_answers is None else self.network.max_answers
 
     @property
     def is_sampler(self) -> bool:
-        """Whether each call draws anew: a baseline whose answers are samples."""
+        """Whether its answers are random samples, as those of some baselines."""
         return self.network.max_answers is None
 
     @torch.inference_mode()
@@ -98,7 +98,7 @@ class Predictor:
         Answers less probable than `min_prob` are not kept: their probability is 0 and its mass in
         `rest`. Where this is so for every input of the batch, they are not decoded either.
 
-        A baseline that samples draws k answers by the generator (without one, by seed 0), each of
+        A baseline that samples takes k samples by the generator (without one, by seed 0), each of
         probability 1/k.
 
         An image is c h w (or h w where the model takes one channel), in floating point, as
@@ -130,7 +130,7 @@ class Predictor:
     ) -> Densities:
         """K samples of a Probabilistic U-Net, with the density of the latent behind each.
 
-        The samples are those that `propose` draws by the same generator.
+        The samples are those of `propose` with the same generator.
         """
         if not isinstance(self.network, ProbUNet):
             raise MueError(
@@ -152,12 +152,12 @@ class Predictor:
         return torch.float16 if self.device.type == "cuda" else torch.bfloat16
 
     def _precision(self) -> torch.autocast:
-        """Half precision operator by operator, where it is asked for and the network is not."""
+        """Autocast, with `half` and a network whose weights stay in float32."""
         enabled = self.half and not self._rounded
         return torch.autocast(self.device.type, dtype=self._half_dtype, enabled=enabled)
 
     def _count(self, k: int | None) -> int:
-        """How many answers are asked for, or a clear word on why there are not so many."""
+        """The number of answers, by default 8 or all there are; refused outside 1..max_answers."""
         k = min(8, self.max_answers) if k is None else k
         if not 1 <= k <= self.max_answers:
             kind = "codes" if self.codes else "samples" if self.is_sampler else "answers"
@@ -177,7 +177,7 @@ class Predictor:
                 return logits
 
     def _batch(self, image: Tensor | np.ndarray) -> Tensor:
-        """The input as the network takes it, or a clear word on why it cannot be."""
+        """The input as a batch of the shape and scale that the network takes; else refused."""
         if isinstance(image, np.ndarray):
             image = np.array(image)  # torch would warn of memory that must not be written to
         x = torch.as_tensor(image)

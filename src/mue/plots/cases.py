@@ -1,8 +1,8 @@
 """Slices with their raters and answers.
 
 Lesions are small: most masks cover less than a hundredth of their crop. So masks are shown in a
-close-up that is the same for all panels of a slice and holds every mask of them; beside it stands
-the whole crop, with the frame of the close-up in it.
+close-up that is the same for all panels of a slice and holds every mask of them, next to the
+whole crop with the frame of the close-up in it.
 """
 
 from __future__ import annotations

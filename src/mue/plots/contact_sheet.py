@@ -14,15 +14,12 @@ from mue.errors import MueError
 from mue.plots.panels import shorten, show_contour, show_slice, window_around
 from mue.plots.style import legend_below, new_figure
 
-_RATER_COLOURS = ("#ff5d3b", "#ffc23d", "#4fc3ff", "#8be36b")  # bright, to be told apart on grey
+_RATER_COLOURS = ("#ff5d3b", "#ffc23d", "#4fc3ff", "#8be36b")  # bright, to contrast with grey
 _COLUMNS = 6
 
 
 def plot_contact_sheet(
-    images: UInt8[Tensor, "n h w"],
-    masks: Bool[Tensor, "n r h w"],
-    names: Sequence[str],
-    title: str,
+    images: UInt8[Tensor, "n h w"], masks: Bool[Tensor, "n r h w"], names: Sequence[str], title: str
 ) -> Figure:
     """Slices with the contours of all of their raters, the name beneath.
 

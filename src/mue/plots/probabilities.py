@@ -42,7 +42,7 @@ def plot_probabilities(evaluation: ModeEvaluation, title: str) -> Figure:
 
 
 def plot_densities(samples: LatentSamples, title: str) -> Figure:
-    """Log density of each sample's latent, by the mode of the sample, beside the truth.
+    """Log density of each sample's latent, by the mode of the sample, with the truth.
 
     The paper's Fig. `MNIST_stat_pu`: on the left axis the logarithm of the density, 0 at its peak,
     a dot for the first sample of each input and a triangle for the mean over all samples; on the
