@@ -1,11 +1,12 @@
 """What each piece of the acceleration gains: a step of training with everything, and without one.
 
-    python benchmarks/ablation.py [--out runs/ablation] [--write]
+    python benchmarks/ablation.py [--only guess lidc lidc-exact answers] [--out DIR] [--write]
 
 On a GPU, for each preset: one process with all pieces of `mue.kernels.Pieces`, and one for each
 piece that is turned off alone. They compile side by side and are then timed in turn. 16 answers of
-`lidc-exact` are timed with and without CUDA graphs. Writes ablation.json and, with `--write`, the
-table of docs/performance.md. What is slower by less than 5 % without a piece, in every column, does
+`lidc-exact` are timed with and without CUDA graphs. Writes ablation.json after each column, keeps
+the columns that are there from before and, with `--write`, rewrites the table of
+docs/performance.md. What is slower by less than 5 % without a piece, in every column, does
 not need it.
 """
 
@@ -75,28 +76,23 @@ def used_pieces(preset: str) -> list[str]:
     return [f.name for f in dataclasses.fields(Pieces) if getattr(pieces, f.name)]
 
 
-def measure(presets: tuple[str, ...] = PRESETS) -> dict[str, dict[str, float]]:
-    """Seconds of a step, by preset, then by the piece that is off."""
-    names = {preset: [ALL, *used_pieces(preset)] for preset in presets}
-    timers = {preset: [_started(f"train {preset}/{ALL}", STEPS)] for preset in presets}
-    for (timer,) in timers.values():
-        timer.seconds()  # fills the cache of the compiler for the others
-    for preset in presets:
-        timers[preset] += [_started(f"train {preset}/{n}", STEPS) for n in names[preset][1:]]
-    found: dict[str, dict[str, float]] = {}
-    for preset in presets:
-        for timer in timers[preset][1:]:
-            timer.seconds()  # compiled
-    for preset in presets:
-        jobs = [f"train {preset}/{name}" for name in names[preset]]
-        found[preset] = _timed(timers[preset], jobs, names[preset], STEPS)
-    both = [ALL, "cuda_graph"]
-    jobs = [f"answer {name}" for name in both]
-    answering = [_started(job, STEPS) for job in jobs]
-    for timer in answering:
-        timer.seconds()
-    found[ANSWERS] = _timed(answering, jobs, both, CALLS)
-    return found
+def measure_training(preset: str) -> dict[str, float]:
+    """Seconds of a step, by the piece that is off."""
+    names = [ALL, *used_pieces(preset)]
+    jobs = [f"train {preset}/{name}" for name in names]
+    timers = [_started(jobs[0], STEPS)]
+    timers[0].seconds()  # fills the cache of the compiler for the others
+    timers += [_started(job, STEPS) for job in jobs[1:]]
+    return _timed(timers, jobs, names, STEPS)
+
+
+def measure_answers() -> dict[str, float]:
+    """Seconds of 16 answers, with CUDA graphs and without."""
+    names = [ALL, "cuda_graph"]
+    jobs = [f"answer {name}" for name in names]
+    timers = [_started(job, STEPS) for job in jobs]
+    timers[0].seconds()
+    return _timed(timers, jobs, names, CALLS)
 
 
 def _started(job: str, calls: int) -> Timer:
@@ -106,8 +102,10 @@ def _started(job: str, calls: int) -> Timer:
 
 
 def _timed(timers: list[Timer], jobs: list[str], names: list[str], calls: int) -> dict[str, float]:
-    """Medians."""
+    """Medians. All but the first process are still compiling."""
     try:
+        for timer in timers[1:]:
+            timer.seconds()
         taken = take_turns(timers, jobs, calls, REPEATS)
     finally:
         for timer in timers:
@@ -160,6 +158,8 @@ def main() -> None:
     """Measure, write, print."""
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
+    every = [*PRESETS, "answers"]
+    parser.add_argument("--only", nargs="+", choices=every, default=every, help="columns")
     parser.add_argument("--out", type=Path, default=ROOT / "runs" / "ablation")
     parser.add_argument("--write", action="store_true", help="rewrite docs/performance.md")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
@@ -167,18 +167,22 @@ def main() -> None:
     if options.worker:
         serve({"train": training_step, "answer": answering_step})
         return
-    device = choose_device("cuda")
-    content = {
-        "command": "python benchmarks/ablation.py --write",
-        "device": device_name(device),
-        "torch": torch.__version__,
-        "commit": commit(),
-        "seconds": measure(),
-    }
-    write_atomic(options.out / "ablation.json", (json.dumps(content, indent=2) + "\n").encode())
+    path, device = options.out / "ablation.json", choose_device("cuda")
+    seconds = json.loads(path.read_text())["seconds"] if path.is_file() else {}
+    for name in options.only:
+        column = ANSWERS if name == "answers" else name
+        seconds[column] = measure_answers() if name == "answers" else measure_training(name)
+        content = {
+            "command": "python benchmarks/ablation.py --write",
+            "device": device_name(device),
+            "torch": torch.__version__,
+            "commit": commit(),
+            "seconds": {c: seconds[c] for c in (*PRESETS, ANSWERS) if c in seconds},
+        }
+        write_atomic(path, (json.dumps(content, indent=2) + "\n").encode())
     if options.write:
-        insert(ROOT / "docs" / "performance.md", page(content), "ablation")
-    print(page(content))
+        insert(ROOT / "docs" / "performance.md", page(json.loads(path.read_text())), "ablation")
+    print(page(json.loads(path.read_text())))
 
 
 if __name__ == "__main__":

@@ -60,11 +60,10 @@ def test_every_variant_of_a_preset_is_timed_in_turn(monkeypatch):
         def close(self) -> None:
             pass
 
+    names = ["blocks", "cuda_graph"]
     monkeypatch.setattr(ablation, "Timer", Timer)
-    found = ablation.measure(("guess",))
-    names = [f.name for f in dataclasses.fields(Pieces)]
-    assert found["guess"] == {"all": 2.0, **dict.fromkeys(names, 3.0)}
-    assert found[ablation.ANSWERS] == {"all": 2.0, "cuda_graph": 3.0}
+    monkeypatch.setattr(ablation, "used_pieces", lambda _: names)
+    assert ablation.measure_training("guess") == {"all": 2.0, "blocks": 3.0, "cuda_graph": 3.0}
     jobs = [f"train guess/{name}" for name in ("all", *names)]
-    assert asked[: len(jobs)] == jobs
-    assert asked[len(jobs) : 2 * len(jobs)] == jobs
+    assert asked == jobs * (1 + ablation.REPEATS)
+    assert ablation.measure_answers() == {"all": 2.0, "cuda_graph": 3.0}
