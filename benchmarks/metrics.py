@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from mue.metrics.energy import draws, ged
+from mue.metrics.energy import ged, sample_indices
 from mue.metrics.matching import hm_iou_n
 
-SLICES, HYPOTHESES, RATERS, SIDE, DRAWS = 2331, 16, 4, 128, 16
+SLICES, HYPOTHESES, RATERS, SIDE, SAMPLES = 2331, 16, 4, 128, 16
 CHUNK = 32  # slices at a time: memory stays bounded, and masks stay in the cache
 
 
@@ -81,8 +81,8 @@ def mue_ged(batch: Batch) -> Tensor:
 
 
 def mue_hm_iou(batch: Batch) -> Tensor:
-    """The matched IoU of 16 draws."""
-    return hm_iou_n(batch.s, batch.p, batch.ys, DRAWS, torch.Generator().manual_seed(0))
+    """The matched IoU of 16 samples."""
+    return hm_iou_n(batch.s, batch.p, batch.ys, SAMPLES, torch.Generator().manual_seed(0))
 
 
 def loop_iou(a: Tensor, b: Tensor) -> NDArray[np.float64]:
@@ -106,11 +106,11 @@ def loop_ged(batch: Batch) -> Tensor:
 
 
 def loop_hm_iou(batch: Batch) -> Tensor:
-    """The matched IoU, slice by slice and pair by pair of the masks drawn."""
-    picks = draws(batch.p, DRAWS, torch.Generator().manual_seed(0))
+    """The matched IoU, slice by slice and pair by pair of the sampled masks."""
+    picks = sample_indices(batch.p, SAMPLES, torch.Generator().manual_seed(0))
     found: list[float] = []
     for s, y, pick in zip(batch.s, batch.ys, picks, strict=True):
-        table = loop_iou(s[pick], y).repeat(DRAWS // RATERS, axis=1)
+        table = loop_iou(s[pick], y).repeat(SAMPLES // RATERS, axis=1)
         found.append(table[linear_sum_assignment(table, maximize=True)].mean())
     return torch.tensor(found)
 
@@ -151,7 +151,7 @@ def main() -> None:
     print("|---|---|---:|---:|---:|")
     print(row("ged", lesions, mue_ged, loop_ged))
     print(row("ged", noise, mue_ged, loop_ged))
-    print(row(f"hm_iou_{DRAWS}", lesions, mue_hm_iou, loop_hm_iou))
+    print(row(f"hm_iou_{SAMPLES}", lesions, mue_hm_iou, loop_hm_iou))
 
 
 if __name__ == "__main__":

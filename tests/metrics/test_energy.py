@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from mue.metrics.energy import draws, empirical, energy_distance, ged, ged_n
+from mue.metrics.energy import empirical, energy_distance, ged, ged_n, sample_indices
 from mue.metrics.overlap import iou_distance
 
 
@@ -107,41 +107,41 @@ def test_weights_that_are_no_distribution_are_refused(bad):
         ged(two, good, two, torch.tensor([bad]))
 
 
-def test_draws_follow_the_probabilities_and_their_scale_is_nothing():
+def test_samples_follow_the_probabilities_and_their_scale_is_nothing():
     p = torch.tensor([[0.5, 0.3, 0.2, 0.0]])
-    pick = draws(p, 20_000, seeded())
+    pick = sample_indices(p, 20_000, seeded())
     torch.testing.assert_close(empirical(pick, 4), p, atol=0.01, rtol=0)  # 3 deviations
-    assert torch.equal(draws(p / 2, 50, seeded()), draws(p, 50, seeded()))
+    assert torch.equal(sample_indices(p / 2, 50, seeded()), sample_indices(p, 50, seeded()))
 
 
-def test_draws_do_not_depend_on_the_size_of_the_batch():
+def test_samples_do_not_depend_on_the_size_of_the_batch():
     p, generator = weights(7, 5), seeded()
-    parts = [draws(part, 16, generator) for part in p.split(2)]
-    assert torch.equal(torch.cat(parts), draws(p, 16, seeded()))
+    parts = [sample_indices(part, 16, generator) for part in p.split(2)]
+    assert torch.equal(torch.cat(parts), sample_indices(p, 16, seeded()))
 
 
-def test_draws_refuse_to_be_none():
-    with pytest.raises(ValueError, match="number of draws, must be at least 1, got 0"):
-        draws(uniform(1, 2), 0, seeded())
+def test_no_samples_are_refused():
+    with pytest.raises(ValueError, match="number of samples, must be at least 1, got 0"):
+        sample_indices(uniform(1, 2), 0, seeded())
 
 
-def test_shares_of_draws_are_counted():
-    pick = draws(weights(6, 4), 9, seeded())
+def test_shares_of_samples_are_counted():
+    pick = sample_indices(weights(6, 4), 9, seeded())
     expected = [[(row == i).sum().item() / 9 for i in range(4)] for row in pick]
     torch.testing.assert_close(empirical(pick, 4), torch.tensor(expected))
 
 
-def test_drawing_shares_equals_gathering_masks():
+def test_sampling_shares_equals_gathering_masks():
     """Against the computation of the literature: n masks, n x n pairs, each of weight 1/n."""
     s, ys, p, q = masks(8, 5, 2), masks(8, 4, 2, seed=1), weights(8, 5), uniform(8, 4)
-    pick = draws(p, 16, seeded())
+    pick = sample_indices(p, 16, seeded())
     drawn = torch.stack([s[b, pick[b]] for b in range(8)])
     sy, ss, yy = iou_distance(drawn, ys), iou_distance(drawn, drawn), iou_distance(ys, ys)
     expected = 2 * sy.mean((1, 2)) - ss.mean((1, 2)) - yy.mean((1, 2))
     torch.testing.assert_close(ged_n(s, p, ys, q, 16, seeded()), expected)
 
 
-def test_drawing_adds_the_mean_distance_of_hypotheses_over_n():
+def test_sampling_adds_the_mean_distance_of_hypotheses_over_n():
     s, ys, p, q = masks(1, 5), masks(1, 4, seed=1), weights(1, 5), uniform(1, 4)
     spread = torch.einsum("bi,bij,bj->b", p, iou_distance(s, s), p)
     assert spread.item() > 0.3
@@ -154,7 +154,7 @@ def test_drawing_adds_the_mean_distance_of_hypotheses_over_n():
         assert abs(bias - spread / n) < 4 * error
 
 
-def test_many_draws_come_to_the_expectation():
+def test_many_samples_come_to_the_expectation():
     s, ys, p, q = masks(20, 5), masks(20, 4, seed=1), weights(20, 5), uniform(20, 4)
     expected = ged(s, p, ys, q)
     gap = [(ged_n(s, p, ys, q, n, seeded()) - expected).abs().mean() for n in (10, 1000, 100_000)]

@@ -4,7 +4,7 @@ from itertools import permutations
 import pytest
 import torch
 
-from mue.metrics.energy import draws
+from mue.metrics.energy import sample_indices
 from mue.metrics.matching import hm_iou, hm_iou_n
 from mue.metrics.overlap import iou
 
@@ -22,7 +22,7 @@ def test_the_pairing_is_the_best_of_all_and_not_greedy():
     assert hm_iou(torch.tensor([[[0.9, 0.8], [0.7, 0.1]]])).item() == pytest.approx(0.75)
 
 
-def test_one_answer_meets_every_rater():
+def test_one_answer_is_paired_with_every_rater():
     assert hm_iou(torch.tensor([[[0.9, 0.5, 0.1]]])).item() == pytest.approx(0.5)
 
 
@@ -69,10 +69,10 @@ def test_empty_masks_agree():
 
 
 @pytest.mark.parametrize("n", [1, 6, 16])
-def test_drawing_rows_equals_gathering_masks(n):
+def test_sampling_rows_equals_gathering_masks(n):
     """Against the masks themselves, drawn and compared."""
     s, ys = masks(8, 5, 2), masks(8, 4, 2, seed=1)
     p = torch.rand(8, 5, generator=seeded())
-    pick = draws(p, n, seeded())
+    pick = sample_indices(p, n, seeded())
     drawn = torch.stack([s[b, pick[b]] for b in range(8)])
     torch.testing.assert_close(hm_iou_n(s, p, ys, n, seeded()), hm_iou(iou(drawn, ys)))

@@ -27,7 +27,7 @@ from mue.data.prepared.store import open_prepared
 from mue.evaluation.answers import MAX_ANSWERS, Progress, codes_in_use, propose_all
 from mue.inference.predictor import Predictor
 from mue.metrics.calibration import annotated, brier, ece, presence, reliability
-from mue.metrics.energy import distances, draws, empirical, energy_distance
+from mue.metrics.energy import distances, empirical, energy_distance, sample_indices
 from mue.metrics.interval import Interval, interval, interval_of
 from mue.metrics.matching import hm_iou
 from mue.metrics.overlap import top_dice
@@ -88,7 +88,7 @@ class Distances:
     def sample(self, n: int) -> Int[Tensor, "b n"] | None:
         """Sample n answers by probability; of a sampler the first n, None where it gave fewer."""
         if not self.first:
-            return draws(self.p, n, torch.Generator().manual_seed(self.seed))
+            return sample_indices(self.p, n, torch.Generator().manual_seed(self.seed))
         b, k = self.p.shape
         return torch.arange(n).expand(b, -1) if n <= k else None
 

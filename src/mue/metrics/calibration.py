@@ -1,4 +1,4 @@
-"""Whether a lesion that is said to be there with probability p is there that often."""
+"""Whether a lesion that is predicted with probability p is there that often."""
 
 from dataclasses import dataclass
 
@@ -75,7 +75,7 @@ def reliability(p: Float[Tensor, " b"], share: Float[Tensor, " b"], bins: int = 
 
 
 def ece(p: Float[Tensor, " b"], share: Float[Tensor, " b"], bins: int = 15) -> Float[Tensor, ""]:
-    """Expected calibration error: how far prediction and share are apart in an average bin.
+    """Expected calibration error: how far prediction and share differ in an average bin.
 
         ECE = sum_i count_i |predicted_i - share_i| / sum_i count_i
 

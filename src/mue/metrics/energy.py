@@ -21,7 +21,7 @@ def energy_distance(
 
         D^2 = 2 E[d(S, Y)] - E[d(S, S')] - E[d(Y, Y')]
 
-    with S, S' drawn by p and Y, Y' drawn by q. The first term asks for answers that are right; the
+    with S, S' sampled from p and Y, Y' from q. The first term asks for answers that are right; the
     second rewards answers that differ, as much as the raters do.
 
     >>> far = torch.ones(1, 1, 1)
@@ -42,7 +42,7 @@ class Distances:
 
 
 def distances(s: Bool[Tensor, "b k c h w"], ys: Bool[Tensor, "b m c h w"]) -> Distances:
-    """All that an energy distance needs, from one look at the pixels.
+    """All that an energy distance needs, from one pass over the pixels.
 
     >>> mask = torch.tensor([[[[[True, True], [False, False]]]]])
     >>> distances(mask, ~mask).sy
@@ -60,7 +60,7 @@ def ged(
 ) -> Float[Tensor, " b"]:
     """Energy distance of hypotheses and raters, both weighted, where d = 1 - IoU.
 
-    It is the expectation itself, free of the noise and of the bias of drawing hypotheses. Never
+    It is the expectation itself, free of the noise and of the bias of sampled hypotheses. Never
     compare it with somebody's `ged_16`.
 
     >>> mask = torch.tensor([[[[[True, True], [False, False]]]]])
@@ -77,23 +77,25 @@ def ged(
     return -_mean(1 - joint_iou(s, ys), w, w)
 
 
-def draws(p: Float[Tensor, "b k"], n: int, generator: torch.Generator) -> Int[Tensor, "b n"]:
-    """Draw n of the k hypotheses of each input with replacement, by their probability.
+def sample_indices(
+    p: Float[Tensor, "b k"], n: int, generator: torch.Generator
+) -> Int[Tensor, "b n"]:
+    """Sample n of the k hypotheses of each input with replacement, by their probability.
 
-    `p` need not sum to 1. The draws are made where the generator lives, so that one seed gives the
-    same draws whatever the device of `p`.
+    `p` need not sum to 1. Sampling is on the generator's device, so that one seed gives the same
+    samples whatever the device of `p`.
 
-    >>> draws(torch.tensor([[0.0, 0.3]]), 4, torch.Generator())
+    >>> sample_indices(torch.tensor([[0.0, 0.3]]), 4, torch.Generator())
     tensor([[1, 1, 1, 1]])
     """
     if n < 1:
-        raise MueError(f"`n`, the number of draws, must be at least 1, got {n}")
+        raise MueError(f"`n`, the number of samples, must be at least 1, got {n}")
     pick = torch.multinomial(p.to(generator.device), n, replacement=True, generator=generator)
     return pick.to(p.device)
 
 
 def empirical(pick: Int[Tensor, "b n"], k: int) -> Float[Tensor, "b k"]:
-    """Share of the draws that fell on each of k hypotheses.
+    """Share of the samples that are each of k hypotheses.
 
     >>> empirical(torch.tensor([[2, 0, 2, 2]]), 3)
     tensor([[0.2500, 0.0000, 0.7500]])
@@ -110,24 +112,24 @@ def ged_n(
     n: int,
     generator: torch.Generator,
 ) -> Float[Tensor, " b"]:
-    """The literature's GED: n hypotheses drawn by p, each with weight 1/n.
+    """The literature's GED: n hypotheses sampled from p, each with weight 1/n.
 
-    Pairs of a draw with itself are included, which makes E[d(S, S')] too small by a share of 1/n:
+    Pairs of a sample with itself are included, which makes E[d(S, S')] too small by a share of 1/n:
 
         E[ged_n] = ged + E[d(S, S')] / n
 
-    The draws are among k masks, so their shares take the place of p and no mask is copied.
+    The samples are among k masks, so their shares take the place of p and no mask is copied.
 
     >>> mask = torch.tensor([[[[[True, True], [False, False]]]]])
     >>> one = torch.ones(1, 1)
     >>> ged_n(mask, one, ~mask, one, 16, torch.Generator())
     tensor([2.])
     """
-    return ged(s, empirical(draws(p, n, generator), s.shape[1]), ys, q)
+    return ged(s, empirical(sample_indices(p, n, generator), s.shape[1]), ys, q)
 
 
 def _mean(
     d: Float[Tensor, "b k m"], p: Float[Tensor, "b k"], q: Float[Tensor, "b m"]
 ) -> Float[Tensor, " b"]:
-    """p.d.q: the mean of d where one side is drawn by p and the other by q."""
+    """p.d.q: the mean of d where one side is sampled from p and the other from q."""
     return (p.unsqueeze(2) * d * q.unsqueeze(1)).sum(dim=(1, 2))

@@ -34,10 +34,10 @@ def interval(
 ) -> Interval:
     """Mean of the values with its bootstrap interval over groups.
 
-    The slices of a patient are alike, so it is patients that are drawn, whole and with
-    replacement. The mean of a resample weighs slices equally, as the mean itself does:
+    The slices of a patient are alike, so patients are resampled, whole and with replacement.
+    The mean of a resample weights slices equally, as the mean itself does:
 
-        sum of the drawn groups' sums / sum of the drawn groups' sizes
+        sum of the sampled groups' sums / sum of the sampled groups' sizes
 
     >>> value, patient = torch.tensor([0.0, 1.0, 1.0]), torch.tensor([7, 7, 9])
     >>> interval(value, patient, generator=torch.Generator().manual_seed(0))
@@ -70,15 +70,15 @@ def interval_of(
     """
     member, times = _resample(group, resamples, generator)
     inputs = torch.arange(len(group), device=group.device)
-    drawn = [statistic(inputs.repeat_interleave(t.long()[member])) for t in times]
-    low, high = _percentiles(torch.tensor(drawn, dtype=torch.float64), level)
+    values = [statistic(inputs.repeat_interleave(t.long()[member])) for t in times]
+    low, high = _percentiles(torch.tensor(values, dtype=torch.float64), level)
     return Interval(statistic(inputs), float("nan"), low, high)
 
 
 def _resample(
     group: Int[Tensor, " b"], resamples: int, generator: torch.Generator
 ) -> tuple[Int[Tensor, " b"], Float[Tensor, "r g"]]:
-    """Number the groups, and count how often each of them is drawn in each resample."""
+    """Number the groups, and count how often each of them is in each resample."""
     if not len(group):
         raise MueError("an interval needs at least one value, got none")
     if resamples < 1:
@@ -91,8 +91,8 @@ def _resample(
     return torch.as_tensor(inverse, device=group.device), times
 
 
-def _percentiles(drawn: Float[Tensor, " r"], level: float) -> tuple[float, float]:
+def _percentiles(values: Float[Tensor, " r"], level: float) -> tuple[float, float]:
     """The range that holds the share `level` of the resamples, as much below it as above."""
     if not 0 < level < 1:
         raise MueError(f"`level` must be between 0 and 1, got {level}")
-    return drawn.quantile((1 - level) / 2).item(), drawn.quantile((1 + level) / 2).item()
+    return values.quantile((1 - level) / 2).item(), values.quantile((1 + level) / 2).item()

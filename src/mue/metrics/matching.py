@@ -8,7 +8,7 @@ from scipy.optimize import linear_sum_assignment  # pyright: ignore
 from torch import Tensor
 
 from mue.metrics import overlap
-from mue.metrics.energy import draws
+from mue.metrics.energy import sample_indices
 
 
 def hm_iou(iou: Float[Tensor, "b n m"]) -> Float[Tensor, " b"]:
@@ -37,7 +37,7 @@ def hm_iou_n(
     n: int,
     generator: torch.Generator,
 ) -> Float[Tensor, " b"]:
-    """Hungarian-matched IoU of n hypotheses drawn by p, as the literature reports it.
+    """Hungarian-matched IoU of n hypotheses sampled from p, as the literature reports it.
 
     Two empty masks have an IoU of 1. Each rater counts once, whatever their weight elsewhere.
 
@@ -45,6 +45,6 @@ def hm_iou_n(
     >>> hm_iou_n(mask, torch.ones(1, 1), torch.cat([mask, ~mask], dim=1), 16, torch.Generator())
     tensor([0.5000])
     """
-    pick = draws(p, n, generator)
+    pick = sample_indices(p, n, generator)
     rows = torch.arange(len(pick), device=pick.device)[:, None]
     return hm_iou(overlap.iou(s, ys)[rows, pick])

@@ -15,7 +15,7 @@ from mue.metrics.pixels import common_pixels
 def joint_iou(*sets: Bool[Tensor, "*b _ c h w"]) -> Float[Tensor, "*b m m"]:
     """IoU of every pair of masks of all sets together, in the order of the sets.
 
-    One look at the pixels gives every block that an energy distance needs.
+    One pass over the pixels gives every block that an energy distance needs.
 
     >>> mask = torch.tensor([[[[True, True], [False, False]]]])
     >>> joint_iou(mask, ~mask)

@@ -35,7 +35,7 @@ def _by_product(*sets: Bool[Tensor, "*b _ c h w"]) -> Float[Tensor, "*b c m m"]:
 def _by_bits(*sets: Bool[Tensor, "*b _ c h w"]) -> Float[Tensor, "*b c m m"]:
     """The number of bits that are set in both masks, 64 at a time.
 
-    A lesion is small and its masks lie on one another, so most of an image is empty in all of them.
+    A lesion is small and its masks overlap, so most of an image is empty in all of them.
     One fast sum over the masks finds the rest, and only that is packed into bits and counted.
     """
     words = [_words(masks) for masks in sets]
