@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
+import functools
 from collections.abc import Callable
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Literal
 
 from mue.config.schema import (
     AugmentConfig,
@@ -21,6 +22,12 @@ from mue.errors import MueError
 
 Schedule = Literal["short", "paper"]
 
+_AUGMENT = AugmentConfig(rotate=180.0, scale=0.2, shift=0.025, flip=True, intensity=0.1)
+_VQ_SHORT = TrainConfig(
+    warmup=200, clip=1.0, milestones=(0.5, 0.75, 0.9), factors=(0.3, 0.1, 0.03), ema=0.999
+)
+_EXACT_UNET = ModelConfig(norm="group", code_level=5, join="scale-shift")
+
 
 def guess(schedule: Schedule = "short") -> Config:
     """The guessing game with the paper's network and method (`vq`, n = 512)."""
@@ -28,15 +35,7 @@ def guess(schedule: Schedule = "short") -> Config:
         return Config(objective=ObjectiveConfig(prior_from=0.2))
     return Config(
         objective=ObjectiveConfig(reconstruction=0.0125, prior_from=0.1),
-        train=TrainConfig(
-            steps=12_000,
-            lr=1e-3,
-            warmup=200,
-            clip=1.0,
-            milestones=(0.5, 0.75, 0.9),
-            factors=(0.3, 0.1, 0.03),
-            ema=0.999,
-        ),
+        train=replace(_VQ_SHORT, steps=12_000, lr=1e-3),
     )
 
 
@@ -45,7 +44,7 @@ def guess_exact(schedule: Schedule = "short") -> Config:
     del schedule  # the paper has no such run
     return Config(
         method="exact",
-        model=ModelConfig(norm="group", code_level=5, join="scale-shift"),
+        model=_EXACT_UNET,
         codebook=CodebookConfig(size=8, width=16, spread=1.5),
         objective=ObjectiveConfig(
             reconstruction=0.005, temperature=20.0, balance_until=0.12, prior_from=0.05
@@ -66,66 +65,35 @@ def guess_quick(schedule: Schedule = "short") -> Config:
     return Config(
         method="exact",
         data=DataConfig(digit=14, answers=16),
-        model=ModelConfig(
-            levels=(8, 16, 32),
-            tail=(64, 64),
-            widths=(16, 8),
-            norm="group",
-            code_level=4,
-            join="scale-shift",
-        ),
+        model=replace(_EXACT_UNET, levels=(8, 16, 32), tail=(64, 64), widths=(16, 8), code_level=4),
         codebook=CodebookConfig(size=6, width=16, spread=1.5),
         objective=ObjectiveConfig(
             reconstruction=0.05, temperature=5.0, balance_until=0.12, prior_from=0.05
         ),
         train=TrainConfig(
-            steps=1000,
-            batch=64,
-            lr=3e-3,
-            schedule="cosine",
-            clip=1.0,
-            ema=0.995,
-            save_every=200,
+            steps=1000, batch=64, lr=3e-3, schedule="cosine", clip=1.0, ema=0.995, save_every=200
         ),
     )
-
-
-_AUGMENT = AugmentConfig(rotate=180.0, scale=0.2, shift=0.025, flip=True, intensity=0.1)
 
 
 def lidc(schedule: Schedule = "short") -> Config:
     """Lesions in CT with the paper's network and method (`vq`, n = 512), one rater a draw."""
-    model = ModelConfig(levels=(32, 64, 128, 192), tail=(256, 512), widths=(128, 64, 32))
-    data = DataConfig(name="slices", augment=_AUGMENT)
-    if schedule == "paper":
-        return Config(
-            data=data,
-            model=model,
-            objective=ObjectiveConfig(prior_from=0.2),
-            train=TrainConfig(steps=120_000, milestones=(0.25, 0.75), factors=(0.5, 0.1)),
-        )
-    return Config(
-        data=data,
-        model=model,
+    config = Config(
+        data=DataConfig(name="slices", augment=_AUGMENT),
+        model=ModelConfig(levels=(32, 64, 128, 192), tail=(256, 512), widths=(128, 64, 32)),
         objective=ObjectiveConfig(reconstruction=0.02, prior_from=0.1),
-        train=TrainConfig(
-            steps=3_000,
-            batch=64,
-            lr=5e-4,
-            warmup=200,
-            clip=1.0,
-            milestones=(0.5, 0.75, 0.9),
-            factors=(0.3, 0.1, 0.03),
-            ema=0.999,
-        ),
+        train=replace(_VQ_SHORT, steps=3_000, batch=64, lr=5e-4),
     )
+    if schedule == "short":
+        return config
+    train = TrainConfig(steps=120_000, milestones=(0.25, 0.75), factors=(0.5, 0.1))
+    return replace(config, objective=ObjectiveConfig(prior_from=0.2), train=train)
 
 
 def lidc_small(schedule: Schedule = "short") -> Config:
     """The same at a width that fits into 8 MiB."""
-    whole = lidc(schedule)
     model = ModelConfig(levels=(32, 64, 96, 128), tail=(160, 192), widths=(96, 64, 32))
-    return dataclasses.replace(whole, model=model)
+    return replace(lidc(schedule), model=model)
 
 
 def lidc_exact(schedule: Schedule = "short") -> Config:
@@ -134,13 +102,8 @@ def lidc_exact(schedule: Schedule = "short") -> Config:
     return Config(
         method="exact",
         data=DataConfig(name="slices", answers=4, augment=_AUGMENT),
-        model=ModelConfig(
-            levels=(32, 64, 128, 160),
-            tail=(192, 192),
-            widths=(128, 64, 32),
-            norm="group",
-            code_level=5,
-            join="scale-shift",
+        model=replace(
+            _EXACT_UNET, levels=(32, 64, 128, 160), tail=(192, 192), widths=(128, 64, 32)
         ),
         codebook=CodebookConfig(size=16, width=16, spread=1.5),
         objective=ObjectiveConfig(
@@ -159,59 +122,41 @@ def lidc_exact(schedule: Schedule = "short") -> Config:
     )
 
 
+_BASELINES: dict[str, tuple[Literal["probunet", "heads"], LatentConfig, float]] = {
+    "probunet": ("probunet", LatentConfig(), 0.0),
+    "unet": ("heads", LatentConfig(), 0.0),
+    "dropout": ("heads", LatentConfig(), 0.5),
+    "ensemble": ("heads", LatentConfig(members=4), 0.0),
+    "mheads": ("heads", LatentConfig(heads=4), 0.0),
+}
+"""Method, latent and dropout of the baselines; every data set has a preset of each."""
+
+
 def _baseline(
-    ours: Config,
-    method: Literal["probunet", "heads"],
-    *,
-    latent: LatentConfig | None = None,
-    dropout: float = 0.0,
-    prior_from: float | None = None,
+    ours: Callable[[Schedule], Config], kind: str, kl_warmup: float, schedule: Schedule
 ) -> Config:
     """A baseline with the data, the levels, the decoder and the schedule of ours.
 
     The latent of a Probabilistic U-Net enters after the U-Net, through three 1x1 convolutions. No
-    baseline needs the tail, from which ours reads its prior.
+    baseline needs the tail, from which ours reads its prior. `kl_warmup` is the share of a short
+    training over which the KL weight of a Probabilistic U-Net rises; its authors have none, and
+    neither has the paper's schedule.
     """
-    latent = LatentConfig() if latent is None else latent
-    late = len(ours.model.levels) + 1 if method == "probunet" else 1
-    model = dataclasses.replace(
-        ours.model, tail=(), code_level=late, join="concatenate", readout=3, dropout=dropout
+    config, (method, latent, dropout) = ours(schedule), _BASELINES[kind]
+    level, objective = 1, config.objective
+    if method == "probunet":
+        level = len(config.model.levels) + 1
+        objective = replace(objective, prior_from=kl_warmup if schedule == "short" else 0.0)
+    model = replace(
+        config.model, tail=(), code_level=level, join="concatenate", readout=3, dropout=dropout
     )
-    objective = ours.objective
-    if prior_from is not None:
-        objective = dataclasses.replace(objective, prior_from=prior_from)
-    return dataclasses.replace(ours, method=method, model=model, latent=latent, objective=objective)
-
-
-_BASELINES: dict[str, dict[str, Any]] = {
-    "probunet": {"method": "probunet"},
-    "unet": {"method": "heads"},
-    "dropout": {"method": "heads", "dropout": 0.5},
-    "ensemble": {"method": "heads", "latent": LatentConfig(members=4)},
-    "mheads": {"method": "heads", "latent": LatentConfig(heads=4)},
-}
-"""The baselines, each by what it changes; every data set has a preset of each."""
+    return replace(config, method=method, model=model, latent=latent, objective=objective)
 
 
 def _baselines(
-    name: str, ours: Callable[[Schedule], Config], *, kl_warmup: float
+    name: str, ours: Callable[[Schedule], Config], kl_warmup: float
 ) -> dict[str, Callable[[Schedule], Config]]:
-    """The baselines of a data set.
-
-    `kl_warmup` is the share of a short training over which the KL weight of a Probabilistic U-Net
-    rises; its authors have none, and neither has the paper's schedule.
-    """
-
-    def preset_of(kind: str, changes: dict[str, Any]) -> Callable[[Schedule], Config]:
-        def make(schedule: Schedule) -> Config:
-            start = kl_warmup if schedule == "short" else 0.0
-            return _baseline(
-                ours(schedule), prior_from=start if kind == "probunet" else None, **changes
-            )
-
-        return make
-
-    return {f"{name}-{kind}": preset_of(kind, changes) for kind, changes in _BASELINES.items()}
+    return {f"{name}-{k}": functools.partial(_baseline, ours, k, kl_warmup) for k in _BASELINES}
 
 
 def toy(schedule: Schedule = "short") -> Config:
@@ -220,14 +165,7 @@ def toy(schedule: Schedule = "short") -> Config:
     return Config(
         method="exact",
         data=DataConfig(name="toy"),
-        model=ModelConfig(
-            levels=(8, 16),
-            tail=(16,),
-            widths=(8,),
-            norm="group",
-            code_level=3,
-            join="scale-shift",
-        ),
+        model=replace(_EXACT_UNET, levels=(8, 16), tail=(16,), widths=(8,), code_level=3),
         codebook=CodebookConfig(size=6, width=8, spread=1.5),
         objective=ObjectiveConfig(
             reconstruction=0.1, temperature=5.0, balance_until=0.2, prior_from=0.1
@@ -247,17 +185,7 @@ def toy_vq(schedule: Schedule = "short") -> Config:
         model=ModelConfig(levels=(8, 16), tail=(16,), widths=(8,)),
         codebook=CodebookConfig(size=32, width=16, revive_every=10, revive_until=0.3),
         objective=ObjectiveConfig(reconstruction=0.1, prior_from=0.3),
-        train=TrainConfig(
-            steps=600,
-            batch=64,
-            lr=4e-3,
-            warmup=30,
-            clip=1.0,
-            milestones=(0.5, 0.75, 0.9),
-            factors=(0.3, 0.1, 0.03),
-            ema=0.99,
-            save_every=100,
-        ),
+        train=replace(_VQ_SHORT, steps=600, batch=64, lr=4e-3, warmup=30, ema=0.99, save_every=100),
     )
 
 
@@ -280,13 +208,7 @@ def vector(schedule: Schedule = "short") -> Config:
             prior_from=0.1,
         ),
         train=TrainConfig(
-            steps=2000,
-            batch=256,
-            lr=3e-3,
-            schedule="cosine",
-            clip=1.0,
-            ema=0.998,
-            save_every=500,
+            steps=2000, lr=3e-3, schedule="cosine", clip=1.0, ema=0.998, save_every=500
         ),
     )
 

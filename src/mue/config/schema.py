@@ -8,19 +8,44 @@ import json
 import math
 import types
 import typing
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from mue.errors import MueError
 
+Contract = tuple[str, Callable[[Any], bool]]
+"""What a value must be: in words, and as a predicate, which is false for NaN."""
 
-def _require(holds: bool, name: str, contract: str, value: object) -> None:
-    if not holds:
-        raise MueError(f"{name} must be {contract}, got {value!r}")
+_COUNT: Contract = "at least 1", lambda v: v >= 1
+_NOT_NEGATIVE: Contract = "at least 0", lambda v: 0 <= v < math.inf
+_POSITIVE: Contract = "positive", lambda v: 0 < v < math.inf
+_BELOW_ONE: Contract = "in [0, 1)", lambda v: 0 <= v < 1
+_SHARE: Contract = "a share of the training in [0, 1]", lambda v: 0 <= v <= 1
+_ASCENDING: Contract = (
+    "ascending shares in [0, 1]",
+    lambda v: list(v) == sorted(v) and all(0 <= m <= 1 for m in v),
+)
+_WIDTHS: Contract = (
+    "at most 12 widths in 1..4096",
+    lambda v: all(1 <= w <= 4096 for w in v) and len(v) <= 12,
+)
 
 
-def _share(name: str, value: float) -> None:
-    _require(0 <= value <= 1, name, "a share of the training in [0, 1]", value)
+def _up_to(maximum: int | float) -> Contract:
+    return f"in [0, {maximum}]", lambda v: 0 <= v <= maximum
+
+
+def _within(low: int, high: int) -> Contract:
+    return f"in {low}..{high}", lambda v: low <= v <= high
+
+
+def _check(config: object, section: str, names: str, contract: Contract) -> None:
+    """Refuse those of the named fields that break the contract."""
+    words, holds = contract
+    for name in names.split():
+        if not holds(value := getattr(config, name)):
+            raise MueError(f"{section}.{name} must be {words}, got {value!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +66,7 @@ class AugmentConfig:
     def __post_init__(self) -> None:
         """Refuse changes that leave nothing of the slice."""
         for name, maximum in (("rotate", 180), ("scale", 4), ("shift", 1), ("intensity", 0.9)):
-            value = getattr(self, name)
-            _require(0 <= value <= maximum, f"data.augment.{name}", f"in [0, {maximum}]", value)
+            _check(self, "data.augment", name, _up_to(maximum))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +85,7 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         """Refuse what no batch could hold."""
-        _require(1 <= self.answers <= 64, "data.answers", "in 1..64", self.answers)
+        _check(self, "data", "answers", _within(1, 64))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,20 +118,11 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         """Refuse what no network could be built from."""
-        for name in ("levels", "tail", "widths"):
-            value = getattr(self, name)
-            _require(
-                all(1 <= w <= 4096 for w in value) and len(value) <= 12,
-                f"model.{name}",
-                "at most 12 widths in 1..4096",
-                value,
-            )
-        _require(len(self.levels) >= 1, "model.levels", "at least one width", self.levels)
-        for name in ("c_in", "c_out"):
-            value = getattr(self, name)
-            _require(1 <= value <= 4096, f"model.{name}", "in 1..4096", value)
-        _require(2 <= self.readout <= 8, "model.readout", "in 2..8", self.readout)
-        _require(0 <= self.dropout < 1, "model.dropout", "in [0, 1)", self.dropout)
+        _check(self, "model", "levels tail widths", _WIDTHS)
+        _check(self, "model", "levels", ("at least one width", bool))
+        _check(self, "model", "c_in c_out", _within(1, 4096))
+        _check(self, "model", "readout", _within(2, 8))
+        _check(self, "model", "dropout", _BELOW_ONE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,12 +144,12 @@ class CodebookConfig:
 
     def __post_init__(self) -> None:
         """Refuse what no run could use."""
-        _require(1 <= self.size <= 65536, "codebook.size", "in 1..65536", self.size)
-        _require(1 <= self.width <= 4096, "codebook.width", "in 1..4096", self.width)
-        _require(0 <= self.decay < 1, "codebook.decay", "in [0, 1)", self.decay)
-        _require(0 < self.spread < 1e6, "codebook.spread", "positive", self.spread)
-        _require(self.revive_every >= 0, "codebook.revive_every", "at least 0", self.revive_every)
-        _share("codebook.revive_until", self.revive_until)
+        _check(self, "codebook", "size", _within(1, 65536))
+        _check(self, "codebook", "width", _within(1, 4096))
+        _check(self, "codebook", "decay", _BELOW_ONE)
+        _check(self, "codebook", "spread", ("positive", lambda v: 0 < v < 1e6))
+        _check(self, "codebook", "revive_every", _NOT_NEGATIVE)
+        _check(self, "codebook", "revive_until", _SHARE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,9 +165,8 @@ class LatentConfig:
 
     def __post_init__(self) -> None:
         """Refuse what no network could be built from."""
-        for name, maximum in (("width", 4096), ("members", 64), ("heads", 64)):
-            value = getattr(self, name)
-            _require(1 <= value <= maximum, f"latent.{name}", f"in 1..{maximum}", value)
+        _check(self, "latent", "width", _within(1, 4096))
+        _check(self, "latent", "members heads", _within(1, 64))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,24 +194,16 @@ class ObjectiveConfig:
 
     def __post_init__(self) -> None:
         """Refuse weights that turn the objective over."""
-        _require(
-            self.energy == 0 or self.likelihood != "normal",
-            "objective.energy",
-            "0 where objective.likelihood is normal, whose answers are no masks",
-            self.energy,
+        masks = "0 where objective.likelihood is normal, whose answers are no masks"
+        _check(
+            self, "objective", "energy", (masks, lambda v: v == 0 or self.likelihood != "normal")
         )
-        for name in ("reconstruction", "energy", "commitment", "divergence"):
-            value = getattr(self, name)
-            _require(0 <= value < math.inf, f"objective.{name}", "at least 0", value)
-        _require(0 < self.deviation < math.inf, "objective.deviation", "positive", self.deviation)
-        _share("objective.prior_from", self.prior_from)
-        _share("objective.balance_until", self.balance_until)
-        _require(
-            self.temperature == 1 or (self.balance_until > 0 and 1 < self.temperature < math.inf),
-            "objective.temperature",
-            "1, or more where objective.balance_until says for how long",
-            self.temperature,
-        )
+        _check(self, "objective", "reconstruction energy commitment divergence", _NOT_NEGATIVE)
+        _check(self, "objective", "deviation", _POSITIVE)
+        _check(self, "objective", "prior_from balance_until", _SHARE)
+        soft = "1, or more where objective.balance_until says for how long"
+        maximum = math.inf if self.balance_until > 0 else 1.0
+        _check(self, "objective", "temperature", (soft, lambda v: v == 1 or 1 < v < maximum))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,29 +235,15 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         """Refuse what no run could use."""
-        for name in ("steps", "batch", "save_every", "log_every"):
-            value = getattr(self, name)
-            _require(value >= 1, f"train.{name}", "at least 1", value)
-        _require(0 < self.lr < math.inf, "train.lr", "positive", self.lr)
-        _require(self.warmup >= 0, "train.warmup", "at least 0", self.warmup)
-        for name in ("weight_decay", "clip"):
-            value = getattr(self, name)
-            _require(0 <= value < math.inf, f"train.{name}", "at least 0", value)
-        _require(
-            list(self.milestones) == sorted(self.milestones)
-            and all(0 <= m <= 1 for m in self.milestones),
-            "train.milestones",
-            "ascending shares in [0, 1]",
-            self.milestones,
-        )
-        _require(0 <= self.ema < 1, "train.ema", "in [0, 1)", self.ema)
-        _require(
-            len(self.milestones) == len(self.factors),
-            "train.factors",
-            f"as many as the {len(self.milestones)} of train.milestones",
-            self.factors,
-        )
-        _require(0 <= self.seed < 2**63, "train.seed", "in 0..2^63-1", self.seed)
+        _check(self, "train", "steps batch save_every log_every", _COUNT)
+        _check(self, "train", "lr", _POSITIVE)
+        _check(self, "train", "warmup weight_decay clip", _NOT_NEGATIVE)
+        _check(self, "train", "milestones", _ASCENDING)
+        _check(self, "train", "ema", _BELOW_ONE)
+        count = len(self.milestones)
+        words = f"as many as the {count} of train.milestones"
+        _check(self, "train", "factors", (words, lambda v: len(v) == count))
+        _check(self, "train", "seed", ("in 0..2^63-1", lambda v: 0 <= v < 2**63))
 
 
 Switch = Literal["auto", "on", "off"]
@@ -283,7 +275,7 @@ class ComputeConfig:
 
     def __post_init__(self) -> None:
         """Refuse a number of micro-batches below one."""
-        _require(self.accumulate >= 1, "compute.accumulate", "at least 1", self.accumulate)
+        _check(self, "compute", "accumulate", _COUNT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,12 +295,8 @@ class Config:
 
     def __post_init__(self) -> None:
         """Refuse parts that do not go together."""
-        _require(
-            self.method == "heads" or self.model.dropout == 0,
-            "model.dropout",
-            f"0 for the method {self.method!r}: only `heads` answers by dropping features",
-            self.model.dropout,
-        )
+        words = f"0 for the method {self.method!r}: only `heads` answers by dropping features"
+        _check(self.model, "model", "dropout", (words, lambda v: v == 0 or self.method == "heads"))
 
     @property
     def stochastic(self) -> bool:
