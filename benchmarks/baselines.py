@@ -51,7 +51,7 @@ class Task:
     Attributes:
         name: Of the game or the data, as presets are called by it.
         models: Each by its name: a bundled one, or a folder.
-        samples: Answers that are drawn from a model that samples.
+        samples: Numbers of samples of a model that samples.
         data: Prepared slices, or None for the game.
     """
 
@@ -111,8 +111,8 @@ def outcome(task: Task, runs: Path) -> Outcome:
     else:
         asked |= {"data": open_prepared(task.data).digest, "split": "test"}
     content: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
-    drawn = {r["samples"] for r in content.get("models", []) if r["samples"]}
-    if drawn != set(task.samples) or any(content.get(k) != v for k, v in asked.items()):
+    samples = {r["samples"] for r in content.get("models", []) if r["samples"]}
+    if samples != set(task.samples) or any(content.get(k) != v for k, v in asked.items()):
         print(task.command)
         content = mue.compare(
             list(task.models.values()),
@@ -192,7 +192,7 @@ def shortened(found: Outcome) -> str:
 
 
 def provenance(found: Outcome) -> str:
-    """What the numbers depend on beside the models."""
+    """What the numbers depend on besides the models."""
     made, data = found.content["evaluated_with"], found.task.data
     if data is None:
         inputs, over = f"{found.content['inputs']:,} test inputs", "inputs"
@@ -244,42 +244,42 @@ def summary_guess(found: Outcome) -> str:
     curves = found.content["curves"]
     (one,) = curves["guess-exact"]
     points = [Point(**p) for p in curves["guess-probunet"]]
-    near = [p for p in points if p.mode_tv <= one["mode_tv"]]
+    reached = [p for p in points if p.mode_tv <= one["mode_tv"]]
     before, last = points[-3], points[-1]
-    if near:
-        reach = f"it is as near as that with {near[0].answers:,} samples"
+    if reached:
+        reach = f"it is as near as that with {reached[0].answers:,} samples"
     else:
         reach = (
             f"it levels off: {before.mode_tv:.3f} with {before.answers:,} samples, "
             f"{last.mode_tv:.3f} with {last.answers:,}, and no number up to there is enough"
         )
-    drawn = theirs.samples or 1
+    samples = theirs.samples or 1
     return (
         f"`guess-exact` is at a mode_tv of {tv:.4f} after one pass, with {ours.answers} ranked "
-        f"answers. `guess-probunet` is at {their_tv:.2f} with {drawn:,} samples, "
+        f"answers. `guess-probunet` is at {their_tv:.2f} with {samples:,} samples, "
         f"**{their_tv / tv:.0f} times as far** from the truth. On the curve, over "
-        f"{curves['inputs']} inputs, {reach}. Sampling noise does not explain it: {drawn:,} "
-        f"samples of the true distribution itself would be at {by_chance(drawn):.2f}."
+        f"{curves['inputs']} inputs, {reach}. Sampling noise does not explain it: {samples:,} "
+        f"samples of the true distribution itself would be at {by_chance(samples):.2f}."
     )
 
 
 def summary_lidc(found: Outcome) -> str:
     """Whether the intervals of ours and of Probabilistic U-Net overlap."""
     (ours,) = found.of("lidc-exact")
-    said: list[str] = []
+    sentences: list[str] = []
     for metric in ("ged_16", "hm_iou_16"):
         sign = -1 if metric in HIGHER else 1
         rows = [r for r in found.of("lidc-probunet") if metric in r.metrics]
         theirs = min(rows, key=lambda r: sign * r.metrics[metric].mean)
         a, b = ours.metrics[metric], theirs.metrics[metric]
         ahead = ours if sign * a.mean < sign * b.mean else theirs
-        apart = a.low > b.high or b.low > a.high
-        said.append(
+        differ = a.low > b.high or b.low > a.high
+        sentences.append(
             f"In {metric} `{ahead.model}` is ahead: {a.mean:.3f} ({a.low:.3f} to {a.high:.3f}) for "
             f"`{ours.model}`, {b.mean:.3f} ({b.low:.3f} to {b.high:.3f}) for `{theirs.model}` with "
-            f"{theirs.samples} samples; the intervals {'do not overlap' if apart else 'overlap'}."
+            f"{theirs.samples} samples; the intervals {'do not overlap' if differ else 'overlap'}."
         )
-    return " ".join(said)
+    return " ".join(sentences)
 
 
 # --- pages ----------------------------------------------------------------------------------------

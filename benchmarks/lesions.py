@@ -71,7 +71,7 @@ def rows(runs: Path) -> list[Row]:
 
 
 def measure(row: Row, data: Path, runs: Path) -> tuple[dict[str, Any], Path]:
-    """Its report on the test patients, and the table of slices beside it."""
+    """Its report on the test patients, and its table of slices."""
     folder = runs / Path(row.model).name
     path, table = folder / "report-test.json", folder / "slices-test.csv"
     if path.is_file():

@@ -95,12 +95,12 @@ def sides(rows: list[dict[str, Any]], growth: dict[str, dict[str, float]]) -> st
     every = sorted({r["side"] for r in rows})
     lines: list[list[str]] = []
     for name in dict.fromkeys(r["preset"] for r in rows):
-        some = {r["side"]: r for r in rows if r["preset"] == name}
-        cells = [f"{some[s]['ours']['ms']:.2f}" if s in some else "" for s in every]
+        by_side = {r["side"]: r for r in rows if r["preset"] == name}
+        cells = [f"{by_side[s]['ours']['ms']:.2f}" if s in by_side else "" for s in every]
         powers = [
             f"{growth[of][name]:.2f}" if name in growth[of] else "" for of in ("pixels", "answers")
         ]
-        k = next(iter(some.values()))["k"]
+        k = next(iter(by_side.values()))["k"]
         lines.append([f"`{name}`, {k} answers", *cells, *powers])
     grow = ["power of pixels", "power of k, up to 16"]
     return markdown(["ours, ms", *(f"{side}²" for side in every), *grow], lines)
@@ -156,12 +156,12 @@ def section(folder: Path, target: Path) -> str:
 
 def ending(curves: dict[str, list[dict[str, list[float]]]], part: int = 6) -> str:
     """Where each way ends: what its seeds reconstruct with, over the last part of the steps."""
-    said: list[str] = []
+    parts: list[str] = []
     for way, runs in curves.items():
         lasts = [run["reconstruction"][-max(1, len(run["step"]) // part) :] for run in runs]
         means = sorted(sum(last) / len(last) for last in lasts)
-        said.append(f"{means[0]:.3f} to {means[-1]:.3f} ({way})")
-    return f"Over the last of {part} parts the reconstruction is {', '.join(said)}."
+        parts.append(f"{means[0]:.3f} to {means[-1]:.3f} ({way})")
+    return f"Over the last of {part} parts the reconstruction is {', '.join(parts)}."
 
 
 def learning(folder: Path, target: Path) -> str:
@@ -176,8 +176,8 @@ def learning(folder: Path, target: Path) -> str:
         "band is what the seeds of one way span. Peaks are codes that come into use, at another "
         f"step with another seed. {ending(curves)}"
     )
-    picture = f"![Loss curves](figures/performance/{path.name})"
-    return "\n\n".join(["## Does it learn the same?", f"    {about['command']}", what, picture])
+    plot = f"![Loss curves](figures/performance/{path.name})"
+    return "\n\n".join(["## Does it learn the same?", f"    {about['command']}", what, plot])
 
 
 def main() -> None:

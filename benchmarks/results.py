@@ -105,8 +105,8 @@ def main() -> None:
     for model in DEMO:
         mue.figure(model, out=ROOT / "docs" / "figures" / model, device="cpu")
     for name, row in (("guess-quick", rows[2]), ("vector", rows[-1])):
-        drawn = mue.figure(row.model, out=ROOT / "docs" / "figures" / name, device="cpu")
-        print(*drawn.files, sep="\n")
+        plotted = mue.figure(row.model, out=ROOT / "docs" / "figures" / name, device="cpu")
+        print(*plotted.files, sep="\n")
     print(summary)
 
 

@@ -1,4 +1,4 @@
-"""How fast training and answering are, beside naive and beside the floor of counted work.
+"""How fast training and answering are, against naive and the floor of counted work.
 
     make bench [ARGS="--quick --device cpu"]
     python benchmarks/speed.py [--only training] [--quick] [--profile] [--device cpu] [--out DIR]
@@ -27,7 +27,7 @@ from rich.console import Console
 from mue.atomic import write_atomic
 from mue.devices import Device, choose_device, device_name
 from mue.errors import MueError
-from mue.inference.load import halves
+from mue.inference.load import half_by_default
 from mue.plots.style import save_figure
 from mue.training.checkpoint import commit
 from mue.version import __version__
@@ -118,7 +118,7 @@ def bench(
     plan: Plan | None = None,
     progress: Progress | None = None,
 ) -> Bench:
-    """Measure ours beside naive in one run, write it, and plot how costs grow.
+    """Measure ours against naive in one run, write it, and plot how costs grow.
 
     `only` leaves the other part out, `profiled` adds where the time of a step goes, `plan` says how
     much is measured where `quick` does not.
@@ -148,7 +148,8 @@ def bench(
         content["setups"] = {way.__name__: description(way(configs[0])) for way in (naive, ours)}
         content["training"] = [found.summary(limits) for found in steps]
     if answers:
-        kind = torch.bfloat16 if halves(where) else torch.float32  # float16 has the same limits
+        # float16 has the limits of bfloat16.
+        kind = torch.bfloat16 if half_by_default(where) else torch.float32
         content["answering"] = [found.summary(limits[kind], kind.itemsize) for found in answers]
         content["sides"] = [found.summary(limits[kind], kind.itemsize) for found in sides]
         content["growth"] = growth(content["answering"], content["sides"])
@@ -179,7 +180,7 @@ def _limits(
 
 
 def about(device: torch.device, limits: Mapping[torch.dtype, Limits], seed: int) -> dict[str, Any]:
-    """What a measurement depends on beside what is measured."""
+    """What a measurement depends on besides what is measured."""
     return {
         "version": __version__,
         "commit": commit(),
@@ -216,8 +217,8 @@ def growth(
     for row in sides:
         size = row["side"] ** 2
         points.setdefault(("pixels", row["preset"]), []).append((size, row["ours"]["ms"]))
-    for (what, name), some in points.items():
-        (x0, y0), (x1, y1) = min(some), max(some)
+    for (what, name), costs in points.items():
+        (x0, y0), (x1, y1) = min(costs), max(costs)
         if x1 > x0:
             found[what][name] = math.log(y1 / y0) / math.log(x1 / x0)
     return found
@@ -268,7 +269,7 @@ def speed(
     json: bool = False,
     device: Device = "auto",
 ) -> None:
-    """Measure speed: naive against ours in one run, beside the floor that counting implies.
+    """Measure speed: naive against ours in one run, with the floor that counting implies.
 
     Args:
         only: one part: steps of training, or answers

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from mue.config.presets import preset
 from mue.config.schema import Config
-from mue.inference.load import halves
+from mue.inference.load import half_by_default
 from mue.inference.predictor import Predictor
 from mue.kernels import accelerate
 from mue.models.build import build_modal, build_network
@@ -95,7 +95,7 @@ class AnswerJobs:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             network = _frozen(build_modal(config), device, last)
-            self.predictor = accelerate(Predictor(network, config, half=halves(device)))
+            self.predictor = accelerate(Predictor(network, config, half=half_by_default(device)))
             self.channels_last = _frozen(build_modal(config), device, last)
             self.contiguous = _frozen(build_modal(config), device, first)
             self.plain_unet = _frozen(build_network(plain_unet(config)), device, last)
@@ -180,8 +180,8 @@ def measure_sides(
     for name in presets:
         config = with_codes(preset(name), k)
         jobs = {str(side): AnswerJobs(config, side, device, seed).ours(k) for side in sides}
-        tell = partial(progress, f"{name}, sides") if progress else None
-        times = interleave(jobs, device, budget, tell)
+        show = partial(progress, f"{name}, sides") if progress else None
+        times = interleave(jobs, device, budget, show)
         found += [_times(name, config, k, side, {"ours": times[str(side)]}) for side in sides]
     return found
 

@@ -32,14 +32,14 @@ def plot_answers(rows: Sequence[dict[str, Any]], title: str) -> Figure:
     with new_figure(title, (2.9 * len(names) + 0.6, 3.2)) as figure:
         axes: list[Axes] = list(np.atleast_1d(figure.subplots(1, len(names), sharey=True)))
         for ax, name in zip(axes, names, strict=True):
-            some = [row for row in rows if row["preset"] == name]
-            k = [row["k"] for row in some]
-            ours, naive = ([row[way]["ms"] for row in some] for way in ("ours", "naive"))
+            own = [row for row in rows if row["preset"] == name]
+            k = [row["k"] for row in own]
+            ours, naive = ([row[way]["ms"] for row in own] for way in ("ours", "naive"))
             linear = [ours[0] * n / k[0] for n in k]
             ax.plot(k, linear, color=GREY, lw=0.8, ls=":", label="linear")
             ax.plot(k, naive, "o--", color=RED, lw=1, markersize=3, label="one by one")
             ax.plot(k, ours, "o-", color=BLUE, lw=1.4, markersize=4, label="ours")
-            unet = some[0]["unet"]["ms"]
+            unet = own[0]["unet"]["ms"]
             ax.axhline(unet, color=INK, lw=0.8, ls="--", label="one pass of a plain U-Net")
             ax.set_title(name, fontsize=10)
             _logarithmic(ax, k)
@@ -54,12 +54,12 @@ def plot_sides(rows: Sequence[dict[str, Any]], title: str) -> Figure:
     with new_figure(title, (4.8, 3.6)) as figure:
         ax = figure.subplots()
         for name, colour in model_colours(dict.fromkeys(row["preset"] for row in rows)).items():
-            some = [row for row in rows if row["preset"] == name]
-            pixels = [row["side"] ** 2 for row in some]
-            ours = [row["ours"]["ms"] for row in some]
+            own = [row for row in rows if row["preset"] == name]
+            pixels = [row["side"] ** 2 for row in own]
+            ours = [row["ours"]["ms"] for row in own]
             linear = [ours[-1] * n / pixels[-1] for n in pixels]
             ax.plot(pixels, linear, color=colour, lw=0.8, ls=":")
-            label = f"{name}, {some[0]['k']} answers"
+            label = f"{name}, {own[0]['k']} answers"
             ax.plot(pixels, ours, "o-", color=colour, lw=1.4, markersize=4, label=label)
         sides = sorted({row["side"] for row in rows})
         _logarithmic(ax, [side**2 for side in sides])

@@ -33,8 +33,8 @@ def print_times(content: dict[str, Any]) -> None:
         soft_wrap=True,
     )
     for what, powers in content.get("growth", {}).items():
-        said = ", ".join(f"{name} {power:.2f}" for name, power in powers.items())
-        Console().print(f"growth   with {what}, as a power: {said}", highlight=False)
+        growth = ", ".join(f"{name} {power:.2f}" for name, power in powers.items())
+        Console().print(f"growth   with {what}, as a power: {growth}", highlight=False)
 
 
 def _cells(row: dict[str, Any]) -> list[str]:

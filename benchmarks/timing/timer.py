@@ -14,7 +14,7 @@ from timing.floor import Limits
 
 Job = Callable[[], object]
 Progress = Callable[[str, int, int], None]
-"""Is told what is measured, how much of it is done, and of how much."""
+"""Called with what is measured, how much of it is done, and of how much."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,8 +151,8 @@ def measure_training(
             "naive": naive_job(config, source, device),
             "ours": training_job(ours(config), source, device),
         }
-        tell = partial(progress, f"{workload.preset}, batch {workload.batch}") if progress else None
-        times = interleave(jobs, device, budget, tell)
+        show = partial(progress, f"{workload.preset}, batch {workload.batch}") if progress else None
+        times = interleave(jobs, device, budget, show)
         work = count_step(config, (height, width))
         found.append(StepTimes(workload, precision(ours(config)), **times, work=work))
     return found

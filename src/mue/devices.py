@@ -14,7 +14,7 @@ Device = Literal["auto", "cpu", "cuda"]
 
 
 def choose_device(name: Device = "auto", index: int = 0) -> torch.device:
-    """The accelerator where there is one, unless told otherwise."""
+    """The accelerator where there is one, unless another is named."""
     if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     if not torch.cuda.is_available():

@@ -10,7 +10,7 @@ With `exact`, the marginal likelihood of eq. `var` itself, the code book being f
 
 Its gradient is that of  sum_c w_c [-log p(c|x) - log p(y|c,x)]  with the responsibilities
 w_c ~ p(c|x) p(y|c,x) held fixed, so this is how it is written: both methods then have the same
-terms, a cross entropy of the prior and a reconstruction, and the terms can be weighed alike.
+terms, a cross entropy of the prior and a reconstruction, and the terms can be weighted alike.
 """
 
 from collections.abc import Callable
@@ -127,16 +127,16 @@ def objective(
     with torch.no_grad():
         score = balanced(log_y / weights.temperature) if weights.balance else log_c + log_y
         responsibility = score.softmax(dim=1)
-    apart = zero
+    energy_term = zero
     if weights.energy:
         s = pixel_probabilities(trace.logits, kind)
         each = mean_over_classes(distance) if kind == "categorical" else distance
-        apart = weights.energy * energy(s, trace.log_prior.exp(), y, each)
+        energy_term = weights.energy * energy(s, trace.log_prior.exp(), y, each)
     return Terms(
         prior=-weights.prior * (responsibility * log_c).sum(dim=1).mean(),
         reconstruction=-weights.reconstruction * (responsibility * log_y).sum(dim=1).mean(),
         commitment=zero,
-        energy=apart,
+        energy=energy_term,
     )
 
 
@@ -174,13 +174,13 @@ def energy(
     once, and its second term keeps the codes apart.
     """
     attraction = torch.einsum("bn,bnr->b", p, distance(s, y)) / y.shape[1]
-    apart = distance(s, s)
-    apart = apart - torch.diag_embed(apart.diagonal(dim1=1, dim2=2))  # an answer is its own twin
-    return (2 * attraction - torch.einsum("bn,bnm,bm->b", p, apart, p)).mean()
+    pairwise = distance(s, s)
+    pairwise = pairwise - torch.diag_embed(pairwise.diagonal(dim1=1, dim2=2))  # d(s, s) counts as 0
+    return (2 * attraction - torch.einsum("bn,bnm,bm->b", p, pairwise, p)).mean()
 
 
 def balanced(score: Float[Tensor, "b n r"], rounds: int = 5) -> Float[Tensor, "b n r"]:
-    """Shift the scores until each code answers for the same share of the batch (Sinkhorn).
+    """Shift the scores until each code is responsible for the same share of the batch (Sinkhorn).
 
     At the start all codes decode to much the same answer. The code that is a little better would
     take every answer, the prior would follow, and the others would never learn. An even share for

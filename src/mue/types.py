@@ -110,7 +110,7 @@ class LatentTrace:
     """What a network with a Gaussian latent made of a `Pair`.
 
     Attributes:
-        logits: D(z, x) for a latent drawn from the posterior of each answer.
+        logits: D(z, x) for a latent sampled from the posterior of each answer.
         divergence: KL of that posterior and the prior, in nats.
     """
 
@@ -176,7 +176,7 @@ class Hypotheses:
     """Answers to a batch of inputs, the most probable first.
 
     Attributes:
-        y: The answers: for masks and pictures the probability of each pixel.
+        y: The answers: for masks and images the probability of each pixel.
         prob: p(code | x) of each answer, descending along k; sums to at most 1.
         code: Row of the code book behind each answer, or -1 for a model without codes.
     """
@@ -232,12 +232,12 @@ class Hypotheses:
                 f"`distance` must be a function of two sets of answers, got {distance!r}; "
                 "a threshold goes into `below`"
             )
-        near = distance(self.y, self.y) < below
+        similar = distance(self.y, self.y) < below
         b, k = self.prob.shape
-        kept = torch.zeros_like(near[:, 0])
+        kept = torch.zeros_like(similar[:, 0])
         home = torch.zeros_like(self.code)
         for i in range(k):  # each step is one batched operation: k is small, b may be large
-            candidates = near[:, i] & kept
+            candidates = similar[:, i] & kept
             joins = candidates.any(dim=1)
             home[:, i] = torch.where(joins, candidates.int().argmax(dim=1), i)
             kept[:, i] = ~joins

@@ -59,7 +59,7 @@ def test_every_model_is_computed_in_float32_without_cuda_graphs(baselines, tmp_p
         seen.update(predictors)
         return compare_models(predictors, **options)
 
-    monkeypatch.setattr(loading, "halves", lambda _: True)
+    monkeypatch.setattr(loading, "half_by_default", lambda _: True)
     monkeypatch.setattr(comparing, "compare_models", compare)
     models = [baselines["exact"], baselines["ensemble"]]
     made = mue.compare(models, inputs=2, out=tmp_path, device="cpu").report["evaluated_with"]

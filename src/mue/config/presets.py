@@ -233,7 +233,7 @@ PRESETS: dict[str, Callable[[Schedule], Config]] = {
 def preset(name: str, schedule: Schedule = "short") -> Config:
     """The preset of that name, its schedule shortened where numbers hold, or the paper's own."""
     if name not in PRESETS:
-        near = difflib.get_close_matches(name, PRESETS, n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]!r}?" if near else f"take one of {', '.join(PRESETS)}"
+        close = difflib.get_close_matches(name, PRESETS, n=1, cutoff=0.4)
+        hint = f"did you mean {close[0]!r}?" if close else f"take one of {', '.join(PRESETS)}"
         raise MueError(f"there is no preset {name!r}; {hint}")
     return PRESETS[name](schedule)

@@ -338,8 +338,8 @@ def from_dict(kind: type[Any], value: object, name: str) -> Any:
     fields = {_RENAMED.get((kind, key), key): v for key, v in given.items()}
     hints = typing.get_type_hints(kind)
     if unknown := sorted(set(fields) - set(hints)):
-        near = difflib.get_close_matches(unknown[0], hints, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        close = difflib.get_close_matches(unknown[0], hints, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
         raise MueError(f"{name} has no field {unknown[0]!r}{hint}")
     return kind(**{k: _value(hints[k], v, f"{name}.{k}") for k, v in fields.items()})
 

@@ -169,9 +169,9 @@ class CodewiseDecoder(UNetDecoder):
         for row in range(len(codes)):
             rows = slice(row, row + 1)
             own_skips = [s[rows] for s in skips]
-            for some in codes[rows].split(chunk, dim=1):
+            for part in codes[rows].split(chunk, dim=1):
                 level = self.level
-                h = self.join(self.stage_input(level, shared[rows], own_skips), some)
+                h = self.join(self.stage_input(level, shared[rows], own_skips), part)
                 h = blocks[level - 1](h)
                 for i in range(level + 1, len(blocks) + 1):
                     of_skip = of_skips[i - 2]

@@ -51,7 +51,7 @@ def find(model: str | Path) -> Path:
     return folder
 
 
-def halves(device: torch.device) -> bool:
+def half_by_default(device: torch.device) -> bool:
     """Whether answers are computed in half precision there by default."""
     return device.type == "cuda"
 
@@ -76,7 +76,7 @@ def load(
         accelerate: Whether a GPU may capture repeated calls as CUDA graphs.
     """
     folder, where = find(model), choose_device(device)
-    half = halves(where) if half is None else half
+    half = half_by_default(where) if half is None else half
     network = load_network(folder, where, network)
     predictor = Predictor(network, load_config(folder), half=half)
     return accelerated(predictor) if accelerate else predictor

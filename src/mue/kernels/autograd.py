@@ -1,4 +1,4 @@
-"""Autograd functions of residual blocks without normalization and of what lies between them.
+"""Autograd functions of residual blocks without normalization and of the resampling between them.
 
 The convolutions of cuDNN are made for hundreds of channels. With 16 or 32 at full resolution they
 reach a tenth of what the memory allows, and between them biases, ReLUs, masks and casts are passes
@@ -6,7 +6,7 @@ of their own. Here a convolution with all that surrounds it is one kernel, and s
 three kernels a block in the forward pass; in the backward pass one for the ReLU and all that its
 output went into, three for the input and two for each weight.
 
-`ResidualBlock` and `UpsampleConcat` of `mue.nn.blocks` are the twins in plain PyTorch.
+`ResidualBlock` and `UpsampleConcat` of `mue.nn.blocks` compute the same in plain PyTorch.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _nchw(x: Tensor) -> Tensor:
 
 
 def _nhwc_strided(x: Tensor | None) -> Tensor | None:
-    """B h w c in memory, where other channels may lie between those of two pixels."""
+    """B h w c in memory; it may be a slice of the channels of a larger tensor."""
     if x is None:
         return None
     x = x.permute(0, 2, 3, 1)

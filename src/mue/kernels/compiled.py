@@ -112,7 +112,7 @@ class ChannelwiseGroupNorm(nn.GroupNorm):
 class PolyphaseUpsampleConcat(UpsampleConcat):
     """Bilinear upsampling by its phases, which a compiler fuses with what surrounds it.
 
-    Along one side, new samples lie a quarter to each side of an old one: 3/4 of it and 1/4 of its
+    Along one side, new samples are a quarter to each side of an old one: 3/4 of it and 1/4 of its
     neighbour. The gradient needs no atomic additions. Preserves channels_last.
     """
 

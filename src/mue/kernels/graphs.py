@@ -20,7 +20,7 @@ class CudaGraph(Generic[Result]):
     they need before the capture. Inputs and results stay at the same addresses: a replay reads and
     overwrites them.
 
-    Where the capture fails, `on_failure` is told why; unless it raises, all calls run eagerly.
+    Where the capture fails, `on_failure` gets the error; unless it raises, all calls run eagerly.
     """
 
     def __init__(

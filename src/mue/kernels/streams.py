@@ -1,4 +1,4 @@
-"""CUDA streams beside the main one."""
+"""Side streams of CUDA."""
 
 from __future__ import annotations
 

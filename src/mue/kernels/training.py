@@ -66,7 +66,7 @@ def accelerate_training(training: Training, wanted: Pieces) -> Training:
 
 
 def _kernels_fail(config: Config, device: torch.device) -> str | None:
-    """Why the kernels cannot be compiled and run on this GPU, if so: one small block tells."""
+    """Why the kernels cannot be compiled and run on this GPU, if so, by trying one small block."""
     with torch.random.fork_rng(devices=[]):
         block = ResidualBlock(1, 16).to(device)
     try:

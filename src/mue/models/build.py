@@ -109,7 +109,7 @@ def build_modal(config: Config, backbone: Backbone | None = None) -> Modal:
 def build_learner(
     config: Config, backbone: Backbone | None = None
 ) -> VqLearner | ExactLearner | LatentLearner | HeadsLearner:
-    """θ and, where training needs it, φ beside it."""
+    """θ and, where training needs it, φ."""
     part = backbone or build_backbone(config.model)
     network, both = build_network(config, part), config.model.c_in + config.model.c_out
     if isinstance(network, Heads):

@@ -27,7 +27,7 @@ class View:
 class Modal(nn.Module):
     """Answers and their probabilities from a finite code book.
 
-    `forward` looks at the input once and says how probable each code is, E(x); `decode` gives
+    `forward` encodes the input once and gives the probability of each code, E(x); `decode` gives
     the answers that codes lead to, D(c, x). The parts come from outside: any encoder and decoder
     that keep to the Protocols in `mue.nn.backbone`.
     """
@@ -48,12 +48,12 @@ class Modal(nn.Module):
         return len(self.codebook.codes)
 
     def forward_passes(self, k: int) -> int:
-        """One look at the input, however many answers."""
+        """One, however many answers."""
         del k
         return 1
 
     def forward(self, x: Float[Tensor, "b *x"]) -> View:
-        """Look at the inputs: features, and log p(c | x) in float32."""
+        """Encode the inputs: features, and log p(c | x) in float32."""
         features = self.encoder(x)
         return View(features, self.prior(features.pooled).float().log_softmax(dim=1))
 

@@ -58,5 +58,5 @@ class Network(Protocol):
         ...
 
     def forward_passes(self, k: int) -> int:
-        """How often the network looks at an input for k answers."""
+        """The number of forward passes for k answers to an input."""
         ...

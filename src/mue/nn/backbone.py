@@ -1,4 +1,4 @@
-"""What an encoder and a decoder must do: bring your own, or take those beside this file."""
+"""Protocols of encoders and decoders: bring your own, or take those of `mue.nn`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What an encoder saw.
+    """The output of an encoder.
 
     Attributes:
         levels: Features for the decoder's skip connections, the finest first.
@@ -25,7 +25,7 @@ class Features:
 
 @runtime_checkable
 class Encoder(Protocol):
-    """Looks at an input once."""
+    """Turns inputs into features."""
 
     axes: int
     """Axes of an input without the batch: 3 for images, 1 for vectors."""

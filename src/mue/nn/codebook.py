@@ -51,8 +51,8 @@ class Codebook(nn.Module):
             codes = self.codes.detach()
             centre = codes[0]  # a common offset would drown the differences in rounding
             from_centre = codes - centre
-            near = from_centre.square().sum(dim=1) - 2 * (e.detach() - centre) @ from_centre.T
-            index = near.argmin(dim=1)
+            distance = from_centre.square().sum(dim=1) - 2 * (e.detach() - centre) @ from_centre.T
+            index = distance.argmin(dim=1)
             code = codes[index]
             return Quantized(e + (code - e).detach(), index, (e - code).square().sum(dim=1))
 

@@ -1,4 +1,4 @@
-"""The same roles for vectors."""
+"""Encoder and decoder for vectors."""
 
 from collections.abc import Sequence
 
@@ -27,7 +27,7 @@ class MLPEncoder(nn.Module):
         self.layers = layers(c_in, widths)
 
     def forward(self, x: Float[Tensor, "b c"]) -> Features:
-        """Look at a batch of vectors."""
+        """The features of a batch of vectors."""
         h = self.layers(x)
         return Features((h,), h, ())
 

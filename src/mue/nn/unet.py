@@ -163,7 +163,7 @@ class UNetDecoder(nn.Module):
 
     Stage 1 works at the bottom, the last stage at full resolution, and `level` says where the code
     enters: before stage `level`, or, one past the last stage, before two 1x1 convolutions that
-    read the answer off the finest features. All that lies before it is computed once for each
+    read the answer off the finest features. Everything before it is computed once for each
     input, whatever the number of codes: at level 1 (the paper's) the whole decoder runs for each
     code, at the last level almost nothing does.
     """

@@ -82,7 +82,7 @@ class PrefetchedBatches:
         self._pairs: list[Pair] = []
 
     def load_(self, step: int) -> None:
-        """Fetch the batch; a thread goes on with the next."""
+        """Fetch the batch; a thread prefetches the next."""
         pairs = self._prefetch(step, prefetch_next=step < self._last)
         if self._pairs:
             copy_pairs_(self._pairs, pairs)

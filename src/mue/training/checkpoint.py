@@ -45,10 +45,10 @@ class RunError(MueError):
 def commit() -> str | None:
     """The commit of the source tree this package runs from, if it runs from one.
 
-    A tree that was copied without its history may be told by the variable MUE_COMMIT.
+    For a tree that was copied without its history, the variable MUE_COMMIT gives it.
     """
-    if told := os.environ.get("MUE_COMMIT"):
-        return told
+    if given := os.environ.get("MUE_COMMIT"):
+        return given
     here = Path(__file__).resolve().parent
     try:
         found = subprocess.run(  # noqa: S603
@@ -178,7 +178,7 @@ def export(
 ) -> None:
     """Copy θ, the configuration and the log of a run to a folder of their own, for others.
 
-    Where weights were `changed` after training, `about` says how; it goes beside the configuration.
+    Where weights were `changed` after training, `about` says how; it is saved alongside.
     """
     if load_config(run).model.backbone in BACKBONES:
         _, tensors = _load_weights(run)

@@ -137,7 +137,7 @@ def _message(error: Exception) -> str:
 
 
 def rendezvous() -> Rendezvous:
-    """Connect to the processes that the environment tells of, as `torchrun` sets it."""
+    """Connect to the processes named by the environment variables that `torchrun` sets."""
     if "RANK" not in os.environ or env_int("WORLD_SIZE") == 1:
         return Rendezvous()
     rank, world, port = env_int("RANK"), env_int("WORLD_SIZE"), env_int("MASTER_PORT")
