@@ -404,14 +404,14 @@ def test_the_answers_of_a_baseline_are_equally_probable_and_have_no_code(baselin
 
 def test_samples_with_densities_are_those_that_are_proposed(baselines):
     predictor, x = load(baselines["probunet"], device="cpu"), torch.rand(2, 1, 8, 8)
-    found = predictor.densities(x, 5, generator=torch.Generator().manual_seed(3))
+    y, log_density = predictor.densities(x, 5, generator=torch.Generator().manual_seed(3))
     h = predictor.propose(x, 5, generator=torch.Generator().manual_seed(3))
-    assert torch.equal(found.y, h.y)
+    assert torch.equal(y, h.y)
     assert isinstance(predictor.network, ProbUNet)
     drawn = predictor.network.sample(x, 5, torch.Generator().manual_seed(3))
     prior = predictor.network.prior(x)
     gap = (drawn.z - prior.loc[:, None]) / prior.scale[:, None]
-    torch.testing.assert_close(found.log_density, -0.5 * gap.square().sum(dim=2))  # 0 at the mean
+    torch.testing.assert_close(log_density, -0.5 * gap.square().sum(dim=2))  # 0 at the mean
 
 
 def test_densities_are_refused_where_there_are_none(baselines):

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import io
+import json
 import sys
 import time
 import traceback
@@ -120,7 +121,7 @@ def _call(verb: Callable[..., Any], arguments: list[str], prog: str) -> None:
     with progress_bars(disable=as_json) as show:
         result = verb(**values, **({"progress": show} if bars else {}))
     if as_json:
-        tables.print_json(result.report)
+        print(json.dumps(result.report, indent=2))
     else:
         tables.print_result(result)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -24,22 +23,15 @@ from mue.data.prepared.summary import DataSummary
 from mue.evaluation.compare import best, metrics_of
 from mue.evaluation.raters import RaterEvaluation
 
-_out, _err = Console(), Console(stderr=True)
+_out = Console()
 
 
-def print_json(content: Any) -> None:
-    """For machines."""
-    print(json.dumps(content, indent=2))
-
-
-def print_line(text: str) -> None:
+def print_line(text: str, *, console: Console = _out) -> None:
     """One line, however long, without colours."""
-    _out.print(text, highlight=False, soft_wrap=True)
+    console.print(text, highlight=False, soft_wrap=True)
 
 
-def print_note(text: str) -> None:
-    """One line on stderr."""
-    _err.print(text, highlight=False, soft_wrap=True)
+print_note = functools.partial(print_line, console=Console(stderr=True))
 
 
 def print_file(kind: str, path: Path) -> None:

@@ -24,11 +24,8 @@ _IDLE = -30.0  # the shift of a code that was kept for no input: it stays out
 class Calibration:
     """A change of the prior's logits: z becomes z / temperature + shift.
 
-    Attributes:
-        temperature: Above 1 where the model was overconfident.
-        shift: Of the logit of each code.
-        before: Mean energy distance with the prior as trained.
-        after: The same with the calibrated prior, on the same inputs.
+    The temperature is above 1 where the model was overconfident. `before` and `after` are the mean
+    energy distances of the prior as trained and as calibrated, on the same inputs.
     """
 
     temperature: float
@@ -39,10 +36,8 @@ class Calibration:
     def fold(self, modal: Modal) -> dict[str, Tensor]:
         """The last layer of the prior with the change in it: the model gains no parameter."""
         weight, bias = modal.prior.weight.detach().cpu(), modal.prior.bias.detach().cpu()
-        return {
-            "prior.weight": weight / self.temperature,
-            "prior.bias": bias / self.temperature + self.shift,
-        }
+        t, shift = self.temperature, self.shift
+        return {"prior.weight": weight / t, "prior.bias": bias / t + shift}
 
 
 def fit_calibration(

@@ -41,11 +41,8 @@ _TIMED = 8  # inputs in a batch when the speed is measured
 class ComparedModel:
     """A model in a comparison; one that samples has a row for each number of samples.
 
-    Attributes:
-        samples: Number of samples, or None for a model that ranks its answers.
-        answers: Answers to each input.
-        passes: Forward passes of the network for them.
-        per_second: Answers per second, measured on this machine.
+    `samples` is None for a model that ranks its answers. `passes` are the forward passes for the
+    answers to an input, `per_second` the answers per second, measured on this machine.
     """
 
     model: str
@@ -71,9 +68,8 @@ class ComparedModel:
 
 
 def _name(model: str, samples: int | None) -> str:
-    if samples is None:
-        return model
-    return f"{model}, {samples} sample{'s' if samples > 1 else ''}"
+    plural = "s" if samples != 1 else ""
+    return model if samples is None else f"{model}, {samples} sample{plural}"
 
 
 def metrics_of(models: Sequence[ComparedModel]) -> list[str]:
@@ -241,12 +237,9 @@ def sample_curve(
 
 @dataclass(frozen=True, slots=True)
 class LatentSamples:
-    """Samples of a Probabilistic U-Net for inputs whose modes are known.
+    """Samples of a Probabilistic U-Net for inputs whose modes, of probability `true`, are known.
 
-    Attributes:
-        mode: The true mode that each sample is nearest to.
-        log_density: Of the latent behind it, relative to the highest there is for its input.
-        true: Probability of each mode.
+    `mode` is the one that a sample is nearest to, `log_density` that of `Predictor.densities`.
     """
 
     mode: Int[Tensor, "b k"]
@@ -269,9 +262,8 @@ def latent_samples(
     group: list[str] = []
     for index in torch.arange(inputs, device=predictor.device).split(50):
         case = source.case(index)
-        found = predictor.densities(case.x, k, generator=generator)
-        mode = nearest_mode(found.y, case.ys)
-        batches.append((mode.cpu(), found.log_density.cpu(), case.q.cpu()))
+        y, log_density = predictor.densities(case.x, k, generator=generator)
+        batches.append((nearest_mode(y, case.ys).cpu(), log_density.cpu(), case.q.cpu()))
         group.extend(case.group)
     mode, log_density, true = (torch.cat(tensors) for tensors in zip(*batches, strict=True))
     return LatentSamples(mode, log_density, true, tuple(group))

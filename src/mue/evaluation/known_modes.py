@@ -21,12 +21,8 @@ from mue.metrics.modes import mode_mae, mode_probabilities, mode_tv
 class ModeEvaluation:
     """The probability that a model gives to each known mode of each input.
 
-    Attributes:
-        rest: Probability of the answers that were not decoded.
-        group: Category of each input.
-        codes: Codes in use: more probable than 1 % for some input.
-        k: Answers decoded for each input, at most.
-        seed: Of the inputs.
+    At most k answers to an input are decoded; `rest` is the probability of the others. `group` is
+    the category of each input, `codes` the number of codes in use.
     """
 
     predicted: Float[Tensor, "b m"]
@@ -44,27 +40,19 @@ class ModeEvaluation:
         for name in sorted(set(self.group)):
             member = torch.tensor([g == name for g in self.group])
             for m in range(self.true.shape[1]):
-                p = self.predicted[member, m]
-                table.append(
-                    {
-                        "group": name,
-                        "mode": m + 1,
-                        "true": self.true[member, m][0].item(),
-                        "predicted": p.mean().item(),
-                        "deviation": p.std(correction=0).item(),
-                    }
-                )
+                p, true = self.predicted[member, m], self.true[member, m][0].item()
+                mean, deviation = p.mean().item(), p.std(correction=0).item()
+                row = {"true": true, "predicted": mean, "deviation": deviation}
+                table.append({"group": name, "mode": m + 1, **row})
         return table
 
     def intervals(self) -> dict[str, Interval]:
         """Each metric with its bootstrap interval over inputs, which are independent."""
-        each = torch.arange(len(self.group))
-        return {
-            f.__name__: interval(
-                f(self.predicted, self.true), each, generator=torch.Generator().manual_seed(0)
-            )
-            for f in (mode_tv, mode_mae)
-        }
+        each, found = torch.arange(len(self.group)), dict[str, Interval]()
+        for metric in (mode_tv, mode_mae):
+            values, generator = metric(self.predicted, self.true), torch.Generator().manual_seed(0)
+            found[metric.__name__] = interval(values, each, generator=generator)
+        return found
 
     def report(self) -> dict[str, object]:
         """Each metric with its mean, standard deviation and 95th percentile, and the table."""
@@ -83,12 +71,9 @@ class ModeEvaluation:
 
 def summary(values: Float[Tensor, " b"]) -> dict[str, float]:
     """Mean, standard deviation and 95th percentile over inputs."""
-    values = values.double()
-    return {
-        "mean": values.mean().item(),
-        "std": values.std(correction=0).item(),
-        "p95": values.quantile(0.95).item(),
-    }
+    v = values.double()
+    mean, std, p95 = v.mean(), v.std(correction=0), v.quantile(0.95)
+    return {"mean": mean.item(), "std": std.item(), "p95": p95.item()}
 
 
 def evaluate_modes(

@@ -125,12 +125,10 @@ def _entropy(m: Masks) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A number of each slice, computed from masks or from distances alone.
+    """A number of each slice, from batches of masks or from the distances of all slices.
 
-    Attributes:
-        masks: Computes it from a batch of masks.
-        distances: Computes it from the distances of all slices; None where it is not defined.
-        in_report: Whether its mean over slices says something.
+    `distances` returns None where the metric is not defined. `in_report` says whether its mean over
+    slices is meaningful.
     """
 
     masks: Callable[[Masks], Tensor] | None = None
@@ -169,14 +167,10 @@ METRICS: dict[str, Metric] = {
 
 @dataclass(frozen=True, slots=True)
 class RaterEvaluation:
-    """The metrics of a model, slice by slice.
+    """The metrics of a model, slice by slice: a column for each of `METRICS` that is defined.
 
-    Attributes:
-        columns: Each metric of `METRICS` that is defined for the model.
-        codes: Codes in use: more probable than 1 % for some slice.
-        answers: Answers to each slice, at most; the samples of a model that samples.
-        passes: Forward passes of the network for them.
-        data: Digest of the prepared data.
+    `codes` is the number of codes in use, `answers` that of the answers or samples for a slice at
+    most, `passes` that of forward passes for them, and `data` the digest of the prepared data.
     """
 
     id: tuple[str, ...]
@@ -189,19 +183,17 @@ class RaterEvaluation:
     data: str
 
     def intervals(self) -> dict[str, Interval]:
-        """Every metric whose mean says something, with its bootstrap interval over patients."""
+        """Every metric whose mean is meaningful, with its bootstrap interval over patients."""
         group = torch.from_numpy(np.unique(self.patient, return_inverse=True)[1])
         p, share = self.columns["presence"], self.columns["annotated"]
         values = {name: v for name, v in self.columns.items() if METRICS[name].in_report}
         values["presence brier"] = brier(p, share)
+        rng = torch.Generator()  # seeded for each metric: all have the same resamples
         found = {
-            name: interval(v, group, generator=torch.Generator().manual_seed(0))
-            for name, v in values.items()
+            name: interval(v, group, generator=rng.manual_seed(0)) for name, v in values.items()
         }
         found["presence ece"] = interval_of(
-            lambda index: ece(p[index], share[index]).item(),
-            group,
-            generator=torch.Generator().manual_seed(0),
+            lambda index: ece(p[index], share[index]).item(), group, generator=rng.manual_seed(0)
         )
         return found
 

@@ -22,20 +22,6 @@ MAX_SAMPLES = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Densities:
-    """Samples with a Gaussian latent behind them.
-
-    Attributes:
-        y: The samples.
-        log_density: Logarithm of the density of each latent, as a multiple of the highest there
-            is for its input: 0 is the mean of the prior.
-    """
-
-    y: Float[Tensor, "b k *y"]
-    log_density: Float[Tensor, "b k"]
-
-
-@dataclass(frozen=True, slots=True)
 class Answers:
     """The tensors of `Hypotheses`, before they are checked."""
 
@@ -127,10 +113,11 @@ class Predictor:
         k: int | None = None,
         *,
         generator: torch.Generator | None = None,
-    ) -> Densities:
-        """K samples of a Probabilistic U-Net, with the density of the latent behind each.
+    ) -> tuple[Float[Tensor, "b k *y"], Float[Tensor, "b k"]]:
+        """K samples of a Probabilistic U-Net, and the log density of the latent of each.
 
-        The samples are those of `propose` with the same generator.
+        The samples are those of `propose` with the same generator. The log density is relative to
+        that of the prior's mean, the highest there is for the input, where it is 0.
         """
         if not isinstance(self.network, ProbUNet):
             raise MueError(
@@ -142,9 +129,7 @@ class Predictor:
         x = self._batch(image)
         with self._precision():
             found = self.network.sample(x, self._count(k), generator)
-        return Densities(
-            self._pixels(found.logits.float()), found.log_density - found.peak[:, None]
-        )
+        return self._pixels(found.logits.float()), found.log_density - found.peak[:, None]
 
     @property
     def _half_dtype(self) -> torch.dtype:
