@@ -101,7 +101,7 @@ def test_nn_is_plain_pytorch():
 
 def test_nothing_else_needs_the_kernels():
     """Training, answering and evaluation without the folder; `MUE_WITHOUT_KERNELS=1` runs all."""
-    names = ["training/test_loop.py", "inference/test_predictor.py", "nn", "test_recovers.py"]
+    names = ["training/test_loop.py", "inference/test_load.py", "nn/test_unet.py"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", *(str(Path(__file__).parent / n) for n in names)],
         env={**os.environ, "MUE_WITHOUT_KERNELS": "1"},
