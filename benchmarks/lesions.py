@@ -24,9 +24,8 @@ import mue
 from mue.data.prepared.store import open_prepared
 from mue.inference.load import find
 from mue.metrics.calibration import reliability
-from mue.plots.comparison import plot_spread
+from mue.plots.comparison import plot_reliability, plot_spread
 from mue.plots.history import plot_history
-from mue.plots.reliability import plot_reliability
 from mue.plots.style import save_figure
 from mue.training.checkpoint import LOG, commit, load_config, origin, weights_digest
 from mue.training.log import LogRecord, read_log

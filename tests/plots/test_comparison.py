@@ -8,10 +8,14 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import StepPatch
 
 from mue.evaluation.compare import ComparedModel, Point
-from mue.metrics.calibration import reliability
+from mue.metrics.calibration import Reliability, reliability
 from mue.metrics.interval import Interval
-from mue.plots.comparison import plot_comparison, plot_sample_curve, plot_spread
-from mue.plots.reliability import plot_reliability
+from mue.plots.comparison import (
+    plot_comparison,
+    plot_reliability,
+    plot_sample_curve,
+    plot_spread,
+)
 from mue.plots.style import save_figure
 
 
@@ -144,3 +148,27 @@ def test_the_same_distances_give_the_same_file(tmp_path):
         figure = plot_spread({"a": torch.tensor([0.1, 0.4])}, "")
         save_figure(figure, tmp_path / name, dpi=40)
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
+def test_reliability_has_its_bins_the_diagonal_and_the_counts(words, pixels):
+    nan = float("nan")
+    curve = Reliability(
+        torch.tensor([30, 0, 10]), torch.tensor([0.2, nan, 0.9]), torch.tensor([0.1, nan, 0.8])
+    )
+    figure = plot_reliability({"ours": curve}, "trust")
+    top, bottom = figure.axes
+    diagonal = np.asarray(top.lines[0].get_xydata())
+    np.testing.assert_allclose(diagonal, [[0, 0], [1, 1]])
+    (dots,) = top.collections
+    np.testing.assert_allclose(np.asarray(dots.get_offsets()), [[0.2, 0.1], [0.9, 0.8]])
+    assert isinstance(dots, PathCollection)
+    large, small = dots.get_sizes()
+    assert large / small == pytest.approx(3)  # area is count
+    (*_, steps) = (p for p in bottom.patches if isinstance(p, StepPatch))
+    np.testing.assert_allclose(steps.get_data()[0], [30, 0, 10])
+    np.testing.assert_allclose(steps.get_data()[1], [0, 1 / 3, 2 / 3, 1])
+    assert {"trust", "ours", "calibrated", "slices"} <= set(words(figure))
+    assert pixels(figure).std() > 10
+    figure.draw_without_rendering()
+    ends = [[ax.transData.transform((at, 0))[0] for at in (0, 1)] for ax in (top, bottom)]
+    assert ends[0] == pytest.approx(ends[1])  # a bin stands below its mark

@@ -12,10 +12,9 @@ from mue.metrics.calibration import reliability
 from mue.metrics.interval import Interval
 from mue.plots.answers import plot_answers
 from mue.plots.cases import plot_cases
-from mue.plots.comparison import plot_comparison, plot_sample_curve, plot_spread
+from mue.plots.comparison import plot_comparison, plot_reliability, plot_sample_curve, plot_spread
 from mue.plots.contact_sheet import plot_contact_sheet
 from mue.plots.probabilities import plot_probabilities
-from mue.plots.reliability import plot_reliability
 from mue.plots.style import save_figure, save_image
 from mue.types import Case, Hypotheses
 

@@ -176,8 +176,7 @@ def _examples(model: LoadedModel, split: Split) -> Figures:
 
 def _overview(scores: dict[str, RaterEvaluation], split: Split) -> Figures:
     """All models side by side."""
-    from mue.plots.comparison import plot_spread
-    from mue.plots.reliability import plot_reliability
+    from mue.plots.comparison import plot_reliability, plot_spread
 
     columns = {name: s.columns for name, s in scores.items()}
     about = f"{len(next(iter(scores.values())).id)} {split} slices"
