@@ -23,7 +23,6 @@ from mue.data.prepared.store import open_prepared
 from mue.data.source import Source
 from mue.devices import choose_device
 from mue.errors import MueError
-from mue.models.build import build_learner
 from mue.models.learner import Learner
 from mue.nn.backbone import Backbone
 from mue.training import distributed
@@ -40,7 +39,7 @@ from mue.training.checkpoint import (
 from mue.training.log import LogRecord, NonFiniteError, log_writer, measure, read_log, trim_log
 from mue.training.loop import fit
 from mue.training.rendezvous import rendezvous
-from mue.training.state import Training
+from mue.training.state import Training, seeded_learner
 from mue.version import __version__
 
 _OWN = "own"
@@ -100,7 +99,7 @@ def train(
         with group.all_or_none():
             device, source = _source(config, data, source)
             digest = None if data is None else open_prepared(data).digest
-            learner = _learner(config, backbone) if learner is None else _complete(learner)
+            learner = _complete(seeded_learner(config, backbone) if learner is None else learner)
             check_shapes(config, source, learner.network.axes)
         facts = {"mue": __version__, "torch": torch.__version__, "device": device.type}
         facts |= {"--data": digest, "--resume": resume, **_flat(dataclasses.asdict(config))}
@@ -112,7 +111,10 @@ def train(
             training = accelerated(Training(config, device, learner=learner))
         with group.all_or_none():
             if group.rank == 0:
-                _enter(folder, config, digest, occupied=occupied)
+                for leftover in folder.glob(f"{UNFINISHED}*"):  # of a run that was killed
+                    leftover.unlink()
+                if not occupied:
+                    save_config(folder, config, __version__, digest)
             if resume and (folder / STATE).exists():
                 load_state_(folder, training)
             past = trim_log(folder, training.step)
@@ -156,13 +158,6 @@ def _source(
     return source.device, source
 
 
-def _learner(config: Config, backbone: Backbone | None) -> Learner:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.train.seed)
-        learner = build_learner(config, backbone)
-    return learner if backbone is None else _complete(learner)
-
-
 def _complete(learner: Learner) -> Learner:
     """A learner whose network is saved completely: only parameters are averaged and exported."""
     network = learner.network
@@ -202,14 +197,6 @@ def _check(folder: Path, config: Config, digest: str | None, *, resume: bool) ->
     return occupied
 
 
-def _enter(folder: Path, config: Config, digest: str | None, *, occupied: bool) -> None:
-    """Take a folder for a run: sweep out what a kill has left, and write the configuration."""
-    for leftover in folder.glob(f"{UNFINISHED}*"):
-        leftover.unlink()
-    if not occupied:
-        save_config(folder, config, __version__, digest)
-
-
 def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, v in value.items():
@@ -239,7 +226,11 @@ def _loop(
                 try:
                     record = measure(step, time.monotonic() - began)
                 except NonFiniteError as error:
-                    raise NonFiniteError(f"{error}; {_last_good(folder)}") from None
+                    state = folder / STATE
+                    good = f"the last good checkpoint is {state}"
+                    good = good if state.exists() else "there is no checkpoint before it"
+                    remedy = "start in another folder with a lower train.lr"
+                    raise NonFiniteError(f"{error}; {good}; {remedy}") from None
                 if log is not None:
                     log(record)
                 if on_record is not None:
@@ -273,15 +264,6 @@ def _explain_out_of_memory(config: Config) -> Generator[None]:
             f"part(s) is too large for it; take --compute.accumulate {parts} (the same gradient in "
             "less memory), --compute.checkpointing, or a smaller --train.batch"
         ) from error
-
-
-def _last_good(folder: Path) -> str:
-    if not (folder / STATE).exists():
-        return "there is no checkpoint before it; start in another folder with a lower train.lr"
-    return (
-        f"the last good checkpoint is {folder / STATE}; "
-        "start in another folder with a lower train.lr"
-    )
 
 
 @contextlib.contextmanager

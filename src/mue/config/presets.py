@@ -39,9 +39,8 @@ def guess(schedule: Schedule = "short") -> Config:
     )
 
 
-def guess_exact(schedule: Schedule = "short") -> Config:
+def guess_exact(_: Schedule = "short") -> Config:
     """The guessing game with the paper's widths, trained by the exact likelihood."""
-    del schedule  # the paper has no such run
     return Config(
         method="exact",
         model=_EXACT_UNET,
@@ -55,13 +54,12 @@ def guess_exact(schedule: Schedule = "short") -> Config:
     )
 
 
-def guess_quick(schedule: Schedule = "short") -> Config:
+def guess_quick(_: Schedule = "short") -> Config:
     """The guessing game for a laptop: half-size digits, a small network, under three minutes.
 
     Each round is played sixteen times: with `exact` more answers to an input cost next to nothing,
     and the prior sees more of their distribution in a step.
     """
-    del schedule  # the paper has no such run
     return Config(
         method="exact",
         data=DataConfig(digit=14, answers=16),
@@ -96,9 +94,8 @@ def lidc_small(schedule: Schedule = "short") -> Config:
     return replace(lidc(schedule), model=model)
 
 
-def lidc_exact(schedule: Schedule = "short") -> Config:
+def lidc_exact(_: Schedule = "short") -> Config:
     """Lesions in CT by the exact likelihood and the energy distance, all raters in a step."""
-    del schedule  # the paper has no such run
     return Config(
         method="exact",
         data=DataConfig(name="slices", answers=4, augment=_AUGMENT),
@@ -159,9 +156,8 @@ def _baselines(
     return {f"{name}-{k}": functools.partial(_baseline, ours, k, kl_warmup) for k in _BASELINES}
 
 
-def toy(schedule: Schedule = "short") -> Config:
+def toy(_: Schedule = "short") -> Config:
     """Bars of light with two known answers each, by `exact`: seconds, for tests and first steps."""
-    del schedule
     return Config(
         method="exact",
         data=DataConfig(name="toy"),
@@ -176,9 +172,8 @@ def toy(schedule: Schedule = "short") -> Config:
     )
 
 
-def toy_vq(schedule: Schedule = "short") -> Config:
+def toy_vq(_: Schedule = "short") -> Config:
     """The same bars of light by `vq`; a run so short needs revived codes."""
-    del schedule
     return Config(
         method="vq",
         data=DataConfig(name="toy"),
@@ -189,9 +184,8 @@ def toy_vq(schedule: Schedule = "short") -> Config:
     )
 
 
-def vector(schedule: Schedule = "short") -> Config:
+def vector(_: Schedule = "short") -> Config:
     """A one-to-many mapping between vectors with known probabilities, by an MLP."""
-    del schedule
     return Config(
         method="exact",
         data=DataConfig(name="vector"),
@@ -231,7 +225,10 @@ PRESETS: dict[str, Callable[[Schedule], Config]] = {
 
 
 def preset(name: str, schedule: Schedule = "short") -> Config:
-    """The preset of that name, its schedule shortened where numbers hold, or the paper's own."""
+    """The preset of that name, its schedule shortened where numbers hold, or the paper's own.
+
+    A preset that the paper has no run of takes either schedule for the same.
+    """
     if name not in PRESETS:
         close = difflib.get_close_matches(name, PRESETS, n=1, cutoff=0.4)
         hint = f"did you mean {close[0]!r}?" if close else f"take one of {', '.join(PRESETS)}"

@@ -90,8 +90,6 @@ def shutdown_() -> None:
 
 def any_process(flag: bool) -> bool:
     """Whether the flag is set in any process. Reduced on the CPU: no GPU is synchronized."""
-    if world() == 1:
-        return flag
     flags = torch.tensor(int(flag))
     all_max_(flags)
     return bool(flags)

@@ -27,13 +27,7 @@ from torch.distributed import (
     TCPStore,  # pyright: ignore[reportPrivateImportUsage]
 )
 
-from mue.training.distributed import (
-    START_SECONDS,
-    RemoteError,
-    WorkerLostError,
-    env_int,
-    reason,
-)
+from mue.training.distributed import START_SECONDS, RemoteError, WorkerLostError, env_int, reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,10 +49,8 @@ def weights_at(config: Config, step: int) -> Weights:
 class Schedule:
     """The values of the current step as scalars on the device, where a step reads them.
 
-    Attributes:
-        first: Index of the first item of this process's share of the batch.
-        ema_decay: Decay of the averaged weights: a mean over all steps at first, then over the
-            last.
+    `first` is the index of the first item of this process's share of the batch; `ema_decay` makes
+    the averaged weights a mean over all steps at first, then over the last.
     """
 
     def __init__(self, config: Config, device: torch.device, lr: Tensor) -> None:
@@ -77,8 +75,7 @@ class Schedule:
 def seeded(config: Config, step: int, device: torch.device) -> Generator[None]:
     """Latents and dropout of a step depend on (seed, step, process) alone.
 
-    The caller's random state is left as it was; a step that needs no random numbers leaves it
-    alone.
+    The caller's random state is left as it was.
     """
     if not config.stochastic:
         yield

@@ -14,6 +14,7 @@ from mue.config.schema import Config
 from mue.data.source import Source
 from mue.models.build import build_learner
 from mue.models.learner import Learner
+from mue.nn.backbone import Backbone
 from mue.nn.blocks import ResidualBlock
 from mue.nn.replace import replace_modules
 from mue.objective import Likelihood, Weights, objective
@@ -27,14 +28,19 @@ if TYPE_CHECKING:
 Objective = Callable[[Trace, Tensor, Weights, Likelihood, float], Terms]
 
 
+def seeded_learner(config: Config, backbone: Backbone | None = None) -> Learner:
+    """A learner whose fresh weights depend on the seed of the run alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.train.seed)
+        return build_learner(config, backbone)
+
+
 class Training:
-    """Networks, optimizer, averaged weights and the number of steps taken.
+    """Networks, optimizer, averaged weights and `step`, the number of steps taken.
 
     Attributes:
         learner: θ and φ, as checkpoints name them; built from the configuration unless given.
         module: What a step calls: the learner, or a copy of it that shares its parameters.
-        optimizer: Of all parameters that have a gradient.
-        step: How many steps have been taken.
         ema: The averaged parameters of θ.
         bfloat16: Whether convolutions and matrix products are computed in bfloat16.
         make_step: Another implementation of a step than `TrainStep`.
@@ -53,11 +59,7 @@ class Training:
         self.device = device
         self.objective = objective
         self.bfloat16 = use_bfloat16(config, device)
-        if learner is None:
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(config.train.seed)
-                learner = build_learner(config)
-        self.learner = cast("Any", learner)
+        self.learner = cast("Any", seeded_learner(config) if learner is None else learner)
         layout = torch.channels_last if config.compute.channels_last else torch.preserve_format
         self.learner.to(device=device, memory_format=layout)
         self.module: nn.Module = self.learner
