@@ -6,7 +6,6 @@ import dataclasses
 import difflib
 import json
 import math
-import types
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -359,9 +358,6 @@ def _value(hint: Any, value: object, name: str) -> object:
             raise MueError(f"{name} must be a list, got {value!r}")
         items = typing.cast("list[object]", value)
         return tuple(_value(args[0], v, f"{name}[{i}]") for i, v in enumerate(items))
-    if origin in (types.UnionType, typing.Union):
-        inner = next(a for a in args if a is not type(None))
-        return None if value is None else _value(inner, value, name)
     if hint is float and type(value) is int and abs(value) < 2**63:
         return float(value)
     if type(value) is not hint:

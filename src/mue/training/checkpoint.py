@@ -51,16 +51,15 @@ def commit() -> str | None:
         return given
     here = Path(__file__).resolve().parent
     try:
-        found = subprocess.run(  # noqa: S603
+        found = subprocess.check_output(  # noqa: S603
             ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12"],  # noqa: S607
-            capture_output=True,
+            stderr=subprocess.DEVNULL,
             text=True,
             timeout=10,
-            check=False,
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except (OSError, subprocess.SubprocessError):
         return None
-    return found.stdout.strip() or None if found.returncode == 0 else None
+    return found.strip() or None
 
 
 # --- configuration ------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -83,13 +83,13 @@ def peak_memory(device: torch.device) -> int:
 @contextlib.contextmanager
 def log_writer(folder: Path) -> Generator[Callable[[LogRecord], None]]:
     """Append records to the log, and to TensorBoard where it is installed."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        board = None
-    else:
-        board = cast("Any", SummaryWriter(folder / "tensorboard"))
-    with (folder / LOG).open("a", encoding="utf-8") as file:
+    with contextlib.ExitStack() as opened:
+        board: Any = None
+        with contextlib.suppress(ImportError):
+            from torch.utils.tensorboard import SummaryWriter
+
+            board = opened.enter_context(SummaryWriter(folder / "tensorboard"))
+        file = opened.enter_context((folder / LOG).open("a", encoding="utf-8"))
 
         def write(record: LogRecord) -> None:
             values = dataclasses.asdict(record)
@@ -100,11 +100,7 @@ def log_writer(folder: Path) -> Generator[Callable[[LogRecord], None]]:
                     if name != "step":
                         board.add_scalar(name, value, record.step)
 
-        try:
-            yield write
-        finally:
-            if board is not None:
-                board.close()
+        yield write
 
 
 def read_log(folder: Path) -> list[LogRecord]:
