@@ -12,12 +12,9 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """Answers of a network, before their logits become pixels.
+    """Answers of a network, before their logits become pixels, the most probable first.
 
-    Attributes:
-        logits: Of each answer.
-        prob: Probability of each, descending.
-        code: Row of the code book behind it, or -1 where there is none.
+    `code` is the row of the code book behind an answer, or -1 where there is none.
     """
 
     logits: Float[Tensor, "b k *y"]

@@ -31,13 +31,10 @@ class GaussianNet(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Answers sampled for each input.
+    """Answers sampled for each input, each with the latent z behind it.
 
-    Attributes:
-        logits: Of each answer.
-        z: The latent behind it.
-        log_density: Logarithm of the prior's density there. It ranks latents, not answers.
-        peak: Logarithm of the highest density of each prior, which is at its mean.
+    `log_density` is the logarithm of the prior's density at z, which ranks latents, not answers;
+    `peak` is its highest value, that at the prior's mean.
     """
 
     logits: Float[Tensor, "b k *y"]
