@@ -28,17 +28,17 @@ def few(patients, lesion, out: Path, counts: dict) -> Path:
 
 def test_a_calibrated_model_is_another_folder_that_says_so(lesion_model, lesions, tmp_path):
     before = files(lesion_model)
-    told: list[tuple[str, int, int]] = []
+    calls: list[tuple[str, int, int]] = []
     found = mue.calibrate(
         lesion_model,
         tmp_path / "new",
         data=lesions,
         half=False,
         device="cpu",
-        progress=lambda *a: told.append(a),
+        progress=lambda *a: calls.append(a),
     )
     assert files(lesion_model) == before
-    assert told[-1] == ("lesion", 12, 12)
+    assert calls[-1] == ("lesion", 12, 12)
     assert found.folder == tmp_path / "new"
     assert {path.name for path in found.files} == set(files(found.folder))
     found = found.calibration

@@ -4,10 +4,10 @@ import mue
 
 
 def test_the_demonstration_judges_both_bundled_models(tmp_path):
-    told: list[tuple[str, int, int]] = []
-    found = mue.demo(tmp_path, inputs=8, progress=lambda *a: told.append(a))
+    calls: list[tuple[str, int, int]] = []
+    found = mue.demo(tmp_path, inputs=8, progress=lambda *a: calls.append(a))
     reports = found.reports
-    assert told == [("guess", 8, 8), ("guess-exact", 8, 8)]
+    assert calls == [("guess", 8, 8), ("guess-exact", 8, 8)]
     assert json.loads((tmp_path / "report.json").read_text()) == reports
     for model, method in (("guess", "vq"), ("guess-exact", "exact")):
         assert reports[model]["method"] == method

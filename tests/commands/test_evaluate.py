@@ -16,16 +16,16 @@ def copy(lesion_model, tmp_path) -> Path:
 
 
 def test_synthetic_inputs_are_compared_with_their_modes(folder):
-    told: list[tuple[str, int, int]] = []
+    calls: list[tuple[str, int, int]] = []
     found = mue.evaluate(
-        folder, inputs=9, seed=2, k=3, device="cpu", progress=lambda *a: told.append(a)
+        folder, inputs=9, seed=2, k=3, device="cpu", progress=lambda *a: calls.append(a)
     )
     assert isinstance(found.scores, ModeEvaluation)
     expected = evaluate_modes(mue.load(folder, device="cpu"), inputs=9, seed=2, k=3)
     assert torch.equal(found.scores.predicted, expected.predicted)
     assert found.files == (folder / "report-test.json",)
     assert json.loads(found.files[0].read_text()) == found.report
-    assert told[-1] == ("copy", 9, 9)
+    assert calls[-1] == ("copy", 9, 9)
 
 
 def test_slices_are_compared_with_their_raters(copy, lesions):

@@ -93,14 +93,14 @@ def two(lesion_model, lesions, tmp_path) -> list[Path]:
 
 
 def test_two_models_share_the_spread_and_have_folders_of_their_own(two, lesions, tmp_path):
-    told = []
+    calls = []
     plotted = mue.figure(
         two,
         data=lesions,
         split="val",
         out=tmp_path / "out",
         device="cpu",
-        progress=lambda *a: told.append(a),
+        progress=lambda *a: calls.append(a),
     ).files
     assert len(set(plotted)) == len(plotted)
     found = {str(path.relative_to(tmp_path / "out")) for path in plotted}
@@ -111,7 +111,7 @@ def test_two_models_share_the_spread_and_have_folders_of_their_own(two, lesions,
     assert found == shared | own
     for path in plotted:
         picture(path)
-    assert {a[0] for a in told} == {path.name for path in two}
+    assert {a[0] for a in calls} == {path.name for path in two}
 
 
 def test_models_of_one_name_cannot_share_a_figure(lesion_model, lesions, tmp_path):
@@ -123,16 +123,16 @@ def test_models_of_one_name_cannot_share_a_figure(lesion_model, lesions, tmp_pat
 
 
 def test_cases_are_the_slices_of_highest_entropy_one_of_a_patient(lesion_model, lesions):
-    judged = evaluate_raters(mue.load(lesion_model, device="cpu"), lesions)
-    chosen = _ambiguous(judged, 6)
+    scores = evaluate_raters(mue.load(lesion_model, device="cpu"), lesions)
+    chosen = _ambiguous(scores, 6)
     assert len(chosen) == 3  # there are three patients
-    assert len({judged.patient[i] for i in chosen}) == 3
-    entropy = judged.columns["entropy"].tolist()
+    assert len({scores.patient[i] for i in chosen}) == 3
+    entropy = scores.columns["entropy"].tolist()
     assert [entropy[i] for i in chosen] == sorted((entropy[i] for i in chosen), reverse=True)
     for i in chosen:
-        mine = [entropy[j] for j in range(12) if judged.patient[j] == judged.patient[i]]
+        mine = [entropy[j] for j in range(12) if scores.patient[j] == scores.patient[i]]
         assert entropy[i] == max(mine)
-    assert _ambiguous(judged, 2) == chosen[:2]
+    assert _ambiguous(scores, 2) == chosen[:2]
 
 
 def test_a_model_of_a_game_has_no_figures_of_slices(trained, lesions, tmp_path):

@@ -196,10 +196,10 @@ def test_calibrating_leaves_every_tensor_of_the_model_as_it_was(lesion_config, v
 
 
 def test_a_calibration_does_not_depend_on_the_batch_size(lesion_config, val, monkeypatch):
-    predictor, told = distorted(lesion_config, 2.0), []
-    one = fit_calibration(predictor, val, len(val), progress=lambda *a: told.append(a))
+    predictor, calls = distorted(lesion_config, 2.0), []
+    one = fit_calibration(predictor, val, len(val), progress=lambda *a: calls.append(a))
     monkeypatch.setattr(calibrating, "_BATCH", 500)
     two = fit_calibration(predictor, val, len(val))
     assert two.temperature == pytest.approx(one.temperature, rel=1e-3)
     assert two.after == pytest.approx(one.after, abs=1e-5)
-    assert told[-1] == (1200, 1200)
+    assert calls[-1] == (1200, 1200)

@@ -33,7 +33,7 @@ def row(name: str, samples: int | None = None, **means: float) -> ComparedModel:
 # --- rows -----------------------------------------------------------------------------------------
 
 
-def test_the_best_has_the_least_distance_and_the_most_overlap():
+def test_the_best_has_the_lowest_distance_or_the_highest_overlap():
     models = [
         row("a", ged=0.3, hm_iou_16=0.5),
         row("b", ged=0.2, hm_iou_16=0.4),
@@ -56,10 +56,10 @@ def test_a_row_is_named_by_its_samples_and_summed_up_in_numbers():
 
 
 def test_a_comparison_on_a_game_is_each_models_own_evaluation(baselines):
-    told: list[tuple[str, int, int]] = []
+    calls: list[tuple[str, int, int]] = []
     models = loaded(baselines, "exact", "probunet", "ensemble")
     found = compare_models(
-        models, inputs=30, seed=2, samples=(4, 9), progress=lambda *a: told.append(a)
+        models, inputs=30, seed=2, samples=(4, 9), progress=lambda *a: calls.append(a)
     )
     names = ["exact", "probunet, 4 samples", "probunet, 9 samples", "ensemble"]
     assert [r.name for r in found] == names
@@ -68,13 +68,13 @@ def test_a_comparison_on_a_game_is_each_models_own_evaluation(baselines):
     assert [r.passes for r in found] == [1, 1, 1, 3]
     for r in found:
         predictor = load(baselines[r.model], device="cpu")
-        judged = evaluate_modes(predictor, inputs=30, seed=2, k=r.samples or 16)
-        tv = mode_tv(judged.predicted, judged.true)
+        scores = evaluate_modes(predictor, inputs=30, seed=2, k=r.samples or 16)
+        tv = mode_tv(scores.predicted, scores.true)
         assert r.metrics["mode_tv"].mean == pytest.approx(tv.mean().item())
         assert r.metrics["mode_tv"].low <= tv.mean() <= r.metrics["mode_tv"].high
         assert r.parameters == sum(p.numel() for p in predictor.network.parameters())
         assert r.per_second > 0
-        assert (r.name, 30, 30) in told
+        assert (r.name, 30, 30) in calls
 
 
 def test_a_model_that_looks_again_for_each_sample_takes_part_once(baselines):
@@ -91,13 +91,13 @@ def test_a_comparison_on_slices_is_each_models_own_agreement(lesion_baselines, l
     assert {"ged", "ged_16", "hm_iou_16", "dice_top", "coverage_4", "coverage_16"} <= set(names)
     assert list(many.metrics) == [*names, "presence brier", "presence ece"]
     assert set(best(found)) == set(many.metrics)
-    judged = evaluate_raters(models["exact"], lesions, seed=3)
-    assert exact.metrics["ged"].mean == pytest.approx(judged.columns["ged"].mean().item(), abs=1e-6)
+    scores = evaluate_raters(models["exact"], lesions, seed=3)
+    assert exact.metrics["ged"].mean == pytest.approx(scores.columns["ged"].mean().item(), abs=1e-6)
     assert exact.metrics["ged_16"].mean == pytest.approx(
-        judged.columns["ged_16"].mean().item(), abs=1e-6
+        scores.columns["ged_16"].mean().item(), abs=1e-6
     )
-    judged = evaluate_raters(models["probunet"], lesions, seed=3, samples=20, batch=25)
-    assert many.metrics["ged"].mean == pytest.approx(judged.columns["ged"].mean().item(), abs=1e-6)
+    scores = evaluate_raters(models["probunet"], lesions, seed=3, samples=20, batch=25)
+    assert many.metrics["ged"].mean == pytest.approx(scores.columns["ged"].mean().item(), abs=1e-6)
 
 
 # --- what is refused ------------------------------------------------------------------------------
@@ -150,13 +150,13 @@ def test_a_curve_is_the_distance_of_the_first_samples_of_one_draw(baselines):
 def test_a_ranking_is_one_point_of_the_curve(baselines):
     predictor = load(baselines["exact"], device="cpu")
     (point,) = sample_curve(predictor, inputs=7, seed=1)
-    judged = evaluate_modes(predictor, inputs=7, seed=1)
+    scores = evaluate_modes(predictor, inputs=7, seed=1)
     assert point.answers == 6
-    expected = mode_tv(judged.predicted, judged.true).mean().item()
+    expected = mode_tv(scores.predicted, scores.true).mean().item()
     assert point.mode_tv == pytest.approx(expected, abs=1e-4)  # evaluate leaves out the improbable
 
 
-def test_latents_are_drawn_with_their_modes_and_densities(baselines):
+def test_latents_are_sampled_with_their_modes_and_densities(baselines):
     found = latent_samples(load(baselines["probunet"], device="cpu"), inputs=60, k=3, seed=1)
     assert found.mode.shape == found.log_density.shape == (60, 3)
     assert (found.log_density <= 0).all()

@@ -18,7 +18,7 @@ CPU = torch.device("cpu")
 
 
 class Oracle(Predictor):
-    """A predictor that answers as it is told."""
+    """A predictor that answers as its test says."""
 
     def __init__(self, predictor: Predictor, answer: Callable[[Tensor], Hypotheses]) -> None:
         super().__init__(predictor.network, predictor.config)
@@ -40,7 +40,7 @@ def predictor(trained):
 
 
 @pytest.fixture
-def judged() -> ModeEvaluation:
+def scores() -> ModeEvaluation:
     return ModeEvaluation(
         predicted=torch.tensor([[0.5, 0.25], [0.75, 0.25], [0.1, 0.9]]),
         true=torch.tensor([[0.75, 0.25], [0.75, 0.25], [0.2, 0.8]]),
@@ -53,9 +53,9 @@ def judged() -> ModeEvaluation:
     )
 
 
-def test_the_table_by_hand(judged):
-    table = [tuple(row.values()) for row in judged.rows()]
-    assert list(judged.rows()[0]) == ["group", "mode", "true", "predicted", "deviation"]
+def test_the_table_by_hand(scores):
+    table = [tuple(row.values()) for row in scores.rows()]
+    assert list(scores.rows()[0]) == ["group", "mode", "true", "predicted", "deviation"]
     expected = [
         ("bright", 1, 0.2, 0.1, 0),
         ("bright", 2, 0.8, 0.9, 0),
@@ -67,8 +67,8 @@ def test_the_table_by_hand(judged):
         assert found[2:] == pytest.approx(wanted[2:])
 
 
-def test_the_report_by_hand(judged):
-    report = judged.report()
+def test_the_report_by_hand(scores):
+    report = scores.report()
     tv = [(0.25 + 0.25) / 2, 0, 0.1]  # what was not decoded counts as wrong
     assert report.pop("mode_tv") == pytest.approx(
         {"mean": sum(tv) / 3, "std": _std(tv), "p95": 0.235}
@@ -78,7 +78,7 @@ def test_the_report_by_hand(judged):
         {"mean": sum(mae) / 3, "std": _std(mae), "p95": 0.1225}
     )
     assert report.pop("rest")["mean"] == pytest.approx(0.25 / 3)
-    assert report.pop("table") == judged.rows()
+    assert report.pop("table") == scores.rows()
     assert report == {"split": "test", "inputs": 3, "seed": 7, "k": 2, "codes_in_use": 3}
 
 
@@ -95,18 +95,18 @@ def test_a_summary_by_hand():
 @pytest.mark.parametrize("sharpness", [1, 100])
 def test_an_evaluation_does_not_depend_on_the_batch_size(trained, sharpness):
     """Also where some answers are so improbable that they need not be decoded."""
-    predictor, told = load(trained, device="cpu"), []
+    predictor, calls = load(trained, device="cpu"), []
     assert isinstance(predictor.network, Modal)
     predictor.network.prior.weight *= sharpness
     whole = evaluate_modes(predictor, inputs=23, seed=3, k=4, batch=23)
     parts = evaluate_modes(
-        predictor, inputs=23, seed=3, k=4, batch=5, progress=lambda *a: told.append(a)
+        predictor, inputs=23, seed=3, k=4, batch=5, progress=lambda *a: calls.append(a)
     )
     torch.testing.assert_close(whole.predicted, parts.predicted, atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(whole.rest, parts.rest, atol=1e-6, rtol=0)
     assert torch.equal(whole.true, parts.true)
     assert (whole.group, whole.codes) == (parts.group, parts.codes)
-    assert told == [(n, 23) for n in (5, 10, 15, 20, 23)]
+    assert calls == [(n, 23) for n in (5, 10, 15, 20, 23)]
 
 
 def test_other_seeds_are_other_inputs_and_more_inputs_begin_with_the_same(predictor):

@@ -35,7 +35,7 @@ def case(lesions) -> Case:
 
 
 class Oracle(Predictor):
-    """A predictor that answers as it is told, and has n codes."""
+    """A predictor that answers as its test says, and has n codes."""
 
     def __init__(self, predictor: Predictor, answer: Callable[[Tensor], Hypotheses]) -> None:
         super().__init__(predictor.network, predictor.config)

@@ -43,7 +43,7 @@ EMPTY, SMALL, LARGE, FULL = torch.zeros(H, W), box(9, 12, 4, 5), box(8, 10, 8, 8
 
 @pytest.fixture
 def case() -> Case:
-    """Two slices with two raters; of the second slice one rater drew nothing."""
+    """Two slices with two raters; of the second slice one rater annotated nothing."""
     ys = torch.stack([torch.stack([SMALL, LARGE]), torch.stack([EMPTY, SMALL])])[:, :, None]
     x = torch.linspace(0, 1, 2 * H * W).view(2, 1, H, W)
     return Case(x, ys, torch.full((2, 2), 0.5), ("P1/0/3", "slice"), ("P1", "P2"))

@@ -8,7 +8,7 @@ def test_a_history_has_the_losses_above_and_the_codes_below(pixels):
     records = [
         LogRecord(
             step=step,
-            prior=0.0 if step < 3 else 1.0 / step,  # a term that waits is not drawn at 0
+            prior=0.0 if step < 3 else 1.0 / step,  # a term that waits is not plotted at 0
             reconstruction=2.0 / step,
             commitment=0.0,
             total=3.0 / step,
@@ -22,8 +22,8 @@ def test_a_history_has_the_losses_above_and_the_codes_below(pixels):
     top, bottom = figure.axes
     lines = {str(line.get_label()): line for line in top.lines}
     assert set(lines) == {"reconstruction", "prior"}  # and no commitment
-    drawn = np.asarray(lines["prior"].get_ydata(), dtype=float)
-    np.testing.assert_allclose(drawn, [np.nan, np.nan, 1 / 3, 1 / 4, 1 / 5])
+    plotted = np.asarray(lines["prior"].get_ydata(), dtype=float)
+    np.testing.assert_allclose(plotted, [np.nan, np.nan, 1 / 3, 1 / 4, 1 / 5])
     np.testing.assert_allclose(np.asarray(lines["reconstruction"].get_xdata()), range(1, 6))
     np.testing.assert_allclose(np.asarray(bottom.lines[0].get_ydata()), [1, 2, 0, 1, 2])
     assert pixels(figure).std() > 5

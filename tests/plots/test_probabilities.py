@@ -10,7 +10,7 @@ from mue.plots.probabilities import plot_densities, plot_probabilities
 @pytest.mark.parametrize("groups", [("dim", "dim", "bright"), ("only", "only", "only")])
 def test_each_category_has_its_dots_beside_the_truth(groups, words, pixels):
     predicted = torch.tensor([[0.6, 0.4], [0.8, 0.2], [0.1, 0.9]])
-    judged = ModeEvaluation(
+    scores = ModeEvaluation(
         predicted=predicted,
         true=torch.tensor([[0.7, 0.3]]).repeat(3, 1),
         rest=torch.zeros(3),
@@ -19,7 +19,7 @@ def test_each_category_has_its_dots_beside_the_truth(groups, words, pixels):
         k=2,
         seed=0,
     )
-    figure = plot_probabilities(judged, "a title")
+    figure = plot_probabilities(scores, "a title")
     names = sorted(set(groups))
     assert [ax.get_title() for ax in figure.axes] == names
     for ax, name in zip(figure.axes, names, strict=True):

@@ -93,8 +93,7 @@ class Predictor:
         batch of one.
         """
         k = self._count(k)
-        if generator is None:
-            generator = torch.Generator().manual_seed(0)
+        generator = generator or torch.Generator().manual_seed(0)
         found = self._answers(self._batch(image), k, min_prob, generator)
         return Hypotheses(found.y, found.prob, found.code)
 
@@ -124,8 +123,7 @@ class Predictor:
                 f"a model of the method {self.config.method!r} has no density of a latent; "
                 "take a Probabilistic U-Net"
             )
-        if generator is None:
-            generator = torch.Generator().manual_seed(0)
+        generator = generator or torch.Generator().manual_seed(0)
         x = self._batch(image)
         with self._precision():
             found = self.network.sample(x, self._count(k), generator)
