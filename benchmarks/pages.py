@@ -88,8 +88,14 @@ def headline(results: str, comparison: str) -> str:
 
 def write_headline() -> None:
     """Write the table of README.md anew."""
-    table = headline(between(RESULTS, "lidc")[1], between(COMPARISON, "compare-lidc")[1])
-    insert(ROOT / "README.md", f"{table}\n\n{textwrap.fill(TRAINED_ON, 105)}", "headline")
+    sources = between(RESULTS, "lidc")[1], between(COMPARISON, "compare-lidc")[1]
+    commits = [re.findall(r"commit `?([0-9a-f]{7,12})", text)[0] for text in sources]
+    made = (
+        "Measured by `make results-lidc DATA=lidc` and `make results-compare DATA=lidc`, seed 0, "
+        f"at commits {' and '.join(commits)}; put together by `python benchmarks/pages.py`."
+    )
+    words = [textwrap.fill(sentence, 105) for sentence in (TRAINED_ON, made)]
+    insert(ROOT / "README.md", "\n\n".join([headline(*sources), *words]), "headline")
 
 
 if __name__ == "__main__":
