@@ -156,10 +156,10 @@ def lesion() -> Callable[..., Item]:
         random = np.random.default_rng([*patient.encode(), nodule, k])
         top, left = random.uniform(0.4 * side, 0.6 * side, 2)
         at = np.hypot(*(np.indices((side, side)) - np.array([top, left])[:, None, None]))
-        drawn = random.integers(5)  # of four raters
-        light = np.where(at < side / 3.5, 50 + 50 * drawn, 20) + random.uniform(0, 20, at.shape)
+        annotated = random.integers(5)  # of four raters
+        light = np.where(at < side / 3.5, 50 + 50 * annotated, 20) + random.uniform(0, 20, at.shape)
         radius = random.uniform(0.7, 1.3, 4)[:, None, None] * side / 3.5
-        masks = (at < radius) & (np.arange(4) < drawn)[random.permutation(4), None, None]
+        masks = (at < radius) & (np.arange(4) < annotated)[random.permutation(4), None, None]
         name = f"nodule-{nodule}", f"slice-{k}"
         return Item(patient, *name, None, "made up", light.clip(0, 255).astype(np.uint8), masks)
 

@@ -39,13 +39,13 @@ def found(page: ModuleType, name: str, rows: list[tuple], **content):
     return page.Outcome(page.Task(name, {}, (16,)), content, models)
 
 
-def test_chance_alone_is_what_draws_from_the_truth_show(page):
+def test_chance_alone_is_what_samples_of_the_truth_show(page):
     n, generator = 400, torch.Generator().manual_seed(0)
     seen = []
     for _, q in CATEGORIES.values():
         true = torch.tensor(q).expand(3000, 4)
-        drawn = torch.multinomial(true, n, replacement=True, generator=generator)
-        share = torch.nn.functional.one_hot(drawn, 4).float().mean(dim=1)
+        sampled = torch.multinomial(true, n, replacement=True, generator=generator)
+        share = torch.nn.functional.one_hot(sampled, 4).float().mean(dim=1)
         seen.append(mode_tv(share, true).mean().item())
     assert page.by_chance(n) == pytest.approx(sum(seen) / 4, rel=0.02)
 

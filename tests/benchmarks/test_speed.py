@@ -52,7 +52,7 @@ def test_what_was_measured_is_written_with_all_it_depends_on(measured):
             assert row["ours"].keys() == {"ms", "spread", "repeats"}
 
 
-def test_costs_are_drawn(measured):
+def test_costs_are_plotted(measured):
     folder, _ = measured
     for name in ("answers.png", "pixels.png"):
         with Image.open(folder / name) as file:

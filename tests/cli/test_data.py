@@ -277,7 +277,7 @@ def test_slices_are_learned_from_and_a_stopped_run_goes_on_to_the_same_weights(
     assert origin["data"] == open_prepared(lesions).digest
 
 
-def test_a_run_does_not_go_on_with_other_data(mue, lesions, lesion_model, tmp_path, source):
+def test_a_run_is_not_resumed_with_other_data(mue, lesions, lesion_model, tmp_path, source):
     copy = Path(shutil.copytree(lesion_model, tmp_path / "copy"))
     mue("data", "import", "lidc", source, "--out", "other")
     before = tree(tmp_path)
@@ -398,7 +398,7 @@ def folder_of_a_game(trained, tmp_path) -> Path:
     return Path(shutil.copytree(trained, tmp_path / "game"))
 
 
-def test_a_calibrated_model_can_be_evaluated_and_plotted_beside_the_first(mue, copy, lesions):
+def test_a_calibrated_model_can_be_evaluated_and_plotted_with_the_first(mue, copy, lesions):
     said = mue("calibrate", "copy", "calm", "--data", lesions, "--device", "cpu")
     assert said.code == 0, said
     assert "temperature" in said.out

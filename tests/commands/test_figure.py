@@ -13,8 +13,8 @@ def files_in(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-def picture(path: Path) -> tuple[int, int]:
-    """The size of a picture that is one, and not blank."""
+def image_size(path: Path) -> tuple[int, int]:
+    """The size of a image file that is valid, and not blank."""
     with Image.open(path) as file:
         assert len(file.convert("L").getcolors() or range(256)) > 10
         return file.size
@@ -81,7 +81,7 @@ def test_one_model_has_its_figures_in_its_folder(lesion_model, lesions, tmp_path
     names = ["spread.png", "reliability.png", "cases.png", "codes.png", "history.png"]
     assert plotted == tuple(copy / "figures" / name for name in names)
     for path in plotted:
-        picture(path)
+        image_size(path)
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_two_models_share_the_spread_and_have_folders_of_their_own(two, lesions,
     }
     assert found == shared | own
     for path in plotted:
-        picture(path)
+        image_size(path)
     assert {a[0] for a in calls} == {path.name for path in two}
 
 
@@ -148,4 +148,4 @@ def test_a_sampler_has_its_samples_plotted_and_no_codes(lesion_baselines, lesion
     names = ["spread.png", "reliability.png", "cases.png", "history.png"]
     assert files == tuple(tmp_path / name for name in names)
     for path in files:
-        picture(path)
+        image_size(path)

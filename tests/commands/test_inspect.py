@@ -12,8 +12,8 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-def picture(path: Path) -> tuple[int, int]:
-    """The size of a picture that is one, and not blank."""
+def image_size(path: Path) -> tuple[int, int]:
+    """The size of a image file that is valid, and not blank."""
     with Image.open(path) as file:
         assert len(file.convert("L").getcolors() or range(256)) > 10
         return file.size
@@ -30,10 +30,10 @@ def test_what_is_inside_is_counted_and_shown(lesions, tmp_path):
     assert found.annotated == tuple(annotated.count(n) for n in range(5))
     assert found.digest == prepared.digest
     assert result.files == (tmp_path / "sheet.png",)
-    picture(result.files[0])
+    image_size(result.files[0])
 
 
-def test_the_sheet_goes_to_the_folder_of_runs_unless_told_otherwise(lesions, tmp_path, monkeypatch):
+def test_the_sheet_goes_to_the_folder_of_runs_by_default(lesions, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     before = files(lesions)
     found = mue.data.inspect(lesions)

@@ -56,7 +56,7 @@ def test_merged_answers_keep_their_whole_probability(trained, images):
 
 
 def test_nothing_is_written_when_one_of_the_images_is_bad(trained, images, tmp_path):
-    images[1].write_bytes(b"no picture")
+    images[1].write_bytes(b"no image")
     with pytest.raises(ValueError, match=r"two\.png must be an image file"):
         mue.predict(trained, images, k=2, out=tmp_path / "out", device="cpu")
     assert not (tmp_path / "out").exists()
@@ -74,7 +74,7 @@ def test_no_images_are_refused(trained):
 
 
 def test_answers_do_not_overwrite_what_is_there(trained, images):
-    """The first answer to `one` would be `one-1`, which is somebody's picture."""
+    """The first answer to `one` would be `one-1`, which is somebody's image."""
     images[1].rename(images[1].with_name("one-1.png"))
     before = files(images[0].parent)
     with pytest.raises(ValueError, match="must be empty or not exist yet"):

@@ -73,8 +73,8 @@ def test_a_run_leaves_all_that_others_need(trained):
     assert KEPT | {"figures/history.png"} <= set(files(trained))
     assert load_network(trained, CPU)
     assert resumed(trained).step == 12
-    with Image.open(trained / "figures" / "history.png") as drawn:
-        drawn.verify()
+    with Image.open(trained / "figures" / "history.png") as plot:
+        plot.verify()
 
 
 def test_the_log_has_every_step_once_and_only_numbers(trained):
@@ -137,15 +137,15 @@ def test_what_this_machine_cannot_do_is_refused_before_anything_is_written(tiny,
     assert not (tmp_path / "run").exists()
 
 
-def test_how_it_is_computed_is_told_before_the_first_step(tiny, tmp_path):
-    told: list[str] = []
+def test_how_it_is_computed_is_printed_before_the_first_step(tiny, tmp_path):
+    messages: list[str] = []
     train(
         tiny(steps=1),
         tmp_path / "run",
-        on_message=told.append,
-        on_record=lambda r: told.append(str(r.step)),
+        on_message=messages.append,
+        on_record=lambda r: messages.append(str(r.step)),
     )
-    assert told == ["computing on cpu: float32", "1"]
+    assert messages == ["computing on cpu: float32", "1"]
 
 
 @pytest.mark.parametrize(
@@ -304,7 +304,7 @@ def test_another_configuration_does_not_resume_and_the_field_is_named(tiny, fold
     assert files(folder) == before
 
 
-def test_a_run_may_go_on_another_way_of_computing_it(tiny, folder):
+def test_a_run_may_be_resumed_with_other_compute_settings(tiny, folder):
     config = dataclasses.replace(
         tiny("exact", ema=0.9), compute=ComputeConfig(device="cpu", channels_last=False)
     )
@@ -487,7 +487,7 @@ def test_a_loss_that_is_no_number_is_never_saved_even_if_it_was_not_logged(
 
 
 @pytest.mark.parametrize("what", [{"method": "probunet"}, {"method": "heads", "dropout": 0.5}])
-def test_a_run_that_draws_goes_on_to_the_same_weights(tiny, tmp_path, what):
+def test_a_run_that_samples_is_resumed_to_the_same_weights(tiny, tmp_path, what):
     """Killed after its first checkpoint, of step 6 of 12, when it logs step 9."""
     config = tiny(**what)
     whole = train(config, tmp_path / "whole")

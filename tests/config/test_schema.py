@@ -302,7 +302,7 @@ def test_the_probabilistic_u_net_is_as_its_authors_made_it():
         assert preset(name, "paper").objective.prior_from == 0
 
 
-def test_the_divergence_of_a_gaussian_latent_rises_where_it_is_told_to():
+def test_the_divergence_of_a_gaussian_latent_is_warmed_up_where_the_preset_says():
     config = preset("guess-probunet")
     steps = config.train.steps
     found = [weights_at(config, step).prior for step in (0, steps // 4, steps // 2, steps - 1)]
@@ -311,8 +311,8 @@ def test_the_divergence_of_a_gaussian_latent_rises_where_it_is_told_to():
 
 
 def test_a_switch_may_be_a_boolean_as_it_once_was():
-    told = from_json('{"compute": {"bfloat16": true, "compile": false}}')
-    assert (told.compute.bfloat16, told.compute.compile) == ("on", "off")
+    config = from_json('{"compute": {"bfloat16": true, "compile": false}}')
+    assert (config.compute.bfloat16, config.compute.compile) == ("on", "off")
 
 
 def test_dropout_is_for_the_method_that_answers_by_it():
@@ -339,7 +339,7 @@ def test_the_weight_of_the_energy_stays():
     assert [weights_at(config, step).energy for step in (0, 50, 99)] == [3, 3, 3]
 
 
-def test_the_learning_rate_rises_in_equal_steps():
+def test_the_learning_rate_is_warmed_up_linearly():
     config = Config(train=TrainConfig(steps=1000, lr=1.0, warmup=3))
     rates = [learning_rate(config, step) for step in range(5)]
     assert rates == pytest.approx([0.25, 0.5, 0.75, 1, 1])

@@ -88,7 +88,7 @@ def test_a_square_that_is_turned_stays_a_square_in_an_image_of_any_shape(size, d
 
 
 @pytest.mark.parametrize(("u", "side"), [(1.0, 8), (0.5, 4), (0.0, 2)])
-def test_scaling_by_two_doubles_or_halves(u, side):
+def test_scaling_by_two_upsamples_or_downsamples(u, side):
     y = square(16, 20, 4)
     _, masks = augment_slices(y, y, uniform(scale=u), AugmentConfig(scale=1.0))
     assert torch.equal(masks, square(16, 20, side))

@@ -14,7 +14,7 @@ def parts(step: int):
 
 
 class Watched(Bars):
-    """Bars that tell which thread asked for which item first."""
+    """Bars that note which thread asked for which item first."""
 
     def __init__(self) -> None:
         super().__init__()

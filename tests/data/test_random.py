@@ -42,7 +42,7 @@ def test_numbers_are_a_hash_of_seed_salt_index_and_column():
         assert found.tolist() == expected
 
 
-def test_an_item_is_the_same_whatever_is_drawn_with_it():
+def test_an_item_is_the_same_whatever_else_is_in_the_batch():
     index = torch.randperm(100)
     together = uniform(3, index, 4)
     for place, i in enumerate(index.tolist()):

@@ -58,7 +58,7 @@ def answers(found: Modal, x: Tensor) -> Tensor:
 
 @pytest.fixture(scope="module")
 def honest(tmp_path_factory):
-    """Slices whose four raters are draws from what the model says, so that the model is right."""
+    """Slices whose four raters are sampled from what the model says, so that the model is right."""
     random, true = np.random.default_rng(0), modal()
     names = [n for n in (f"p-{i}" for i in range(5000)) if split_of(n) == "val"][:300]
     items = []
@@ -114,7 +114,7 @@ def distance(predictor: Predictor, source: Slices) -> float:
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
 def test_a_known_temperature_is_recovered(lesion_config, val, temperature):
-    """1,200 slices with four draws each: within a tenth, and no code favoured."""
+    """1,200 slices with four samples each: within a tenth, and no code favoured."""
     found = fit_calibration(distorted(lesion_config, temperature), val, len(val))
     assert found.temperature == pytest.approx(temperature, rel=0.1)
     assert found.shift.abs().max() < 0.15
@@ -141,7 +141,7 @@ def test_what_is_said_of_before_and_after_is_what_the_metric_says(lesion_config,
 
 
 def test_what_is_written_is_what_was_fitted_where_many_codes_are_idle(lesion_config, val):
-    """60 codes that nobody draws, of a thousandth each at the most: e^-7 before the distortion."""
+    """60 codes of no rater, of a thousandth each at the most: e^-7 before the distortion."""
     predictor = distorted(lesion_config, 3.0, extra=60)
     found = fit_calibration(predictor, val, len(val))
     assert found.temperature == pytest.approx(3.0, rel=0.15)

@@ -82,7 +82,7 @@ def test_a_model_that_looks_again_for_each_sample_takes_part_once(baselines):
     assert [(r.samples, r.passes) for r in found] == [(2, 2), (None, 1)]
 
 
-def test_a_comparison_on_slices_is_each_models_own_agreement(lesion_baselines, lesions):
+def test_a_comparison_on_slices_is_each_models_own_evaluation(lesion_baselines, lesions):
     models = loaded(lesion_baselines, "exact", "probunet")
     found = compare_models(models, data=lesions, seed=3, samples=(4, 20))
     exact, few, many = found
@@ -130,7 +130,7 @@ def test_models_that_cannot_be_compared_are_refused(baselines, lesion_baselines,
 # --- how many samples -----------------------------------------------------------------------------
 
 
-def test_a_curve_is_the_distance_of_the_first_samples_of_one_draw(baselines):
+def test_a_curve_is_the_distance_of_the_first_samples_of_one_run(baselines):
     predictor = load(baselines["probunet"], device="cpu")
     points = sample_curve(predictor, counts=(1, 3, 8), inputs=5, seed=4)
     assert [p.answers for p in points] == [1, 3, 8]

@@ -123,7 +123,7 @@ def test_evaluating_leaves_every_tensor_of_the_model_as_it_was(predictor):
     assert all(torch.equal(value, after[name]) for name, value in before.items())
 
 
-def test_who_knows_the_answers_is_told_so(predictor):
+def test_an_oracle_has_no_error(predictor):
     """An oracle with both bars and their probabilities has no error, and two codes in use."""
 
     def answer(x):

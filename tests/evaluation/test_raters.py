@@ -89,7 +89,7 @@ def test_every_metric_is_the_pure_function_of_all_answers_at_once(predictor, les
 
 
 @pytest.mark.parametrize("sharpness", [1, 100])
-def test_an_agreement_does_not_depend_on_the_batch_size(lesion_model, lesions, sharpness):
+def test_an_evaluation_does_not_depend_on_the_batch_size(lesion_model, lesions, sharpness):
     """Also where some answers are so improbable that they need not be decoded."""
     predictor, seen = load(lesion_model, device="cpu"), []
     assert isinstance(predictor.network, Modal)
@@ -117,7 +117,7 @@ def test_an_answer_too_improbable_to_be_kept_covers_nobody(predictor, lesions, c
         assert torch.equal(found.columns[f"coverage_{k}"], torch.zeros(12))
 
 
-def test_who_answers_as_the_raters_do_is_told_so(predictor, lesions, case):
+def test_the_raters_own_answers_have_no_error(predictor, lesions, case):
     def answer(x):
         at = [int((case.x == one).flatten(1).all(dim=1).nonzero()[0, 0]) for one in x]
         order = torch.arange(4).expand(len(at), 4)
@@ -134,12 +134,12 @@ def test_who_answers_as_the_raters_do_is_told_so(predictor, lesions, case):
     report = reported(found)
     assert report["presence"]["ece"]["mean"] == pytest.approx(0, abs=1e-6)
     assert report["presence"]["brier"]["mean"] == pytest.approx(0, abs=1e-6)
-    # Draws add E[d(S, S')] / n, where d is between the raters: more draws, less of it.
+    # Samples add E[d(S, S')] / n, where d is between the raters: more samples, less of it.
     means = [report[f"ged_{n}"]["mean"] for n in (16, 32, 50, 100)]
     assert means[0] > means[-1] > 0
 
 
-def test_only_the_draws_depend_on_the_seed(predictor, lesions):
+def test_only_the_samples_depend_on_the_seed(predictor, lesions):
     one, again = (evaluate_raters(predictor, lesions, seed=0) for _ in range(2))
     other = evaluate_raters(predictor, lesions, seed=1)
     assert all(torch.equal(again.columns[name], values) for name, values in one.columns.items())
@@ -149,13 +149,13 @@ def test_only_the_draws_depend_on_the_seed(predictor, lesions):
     assert moved == {"ged_16", "ged_32", "ged_50", "ged_100", "hm_iou_16"}
 
 
-def test_the_rest_is_what_lies_beyond_sixteen_answers(predictor, lesions):
+def test_the_rest_is_the_probability_beyond_sixteen_answers(predictor, lesions):
     """By hand: 20 answers of probability 0.04 and one of 0.2; 0.2 + 15 * 0.04 = 0.8 is kept."""
 
     def answer(x):
         prob = torch.tensor([0.2] + 20 * [0.04]).expand(len(x), 21)
         y = torch.zeros(len(x), 21, 1, 16, 16)
-        y[:, 16:] = 1  # of no concern to `ged`, and known to the draws and to presence
+        y[:, 16:] = 1  # of no concern to `ged`, and known to the samples and to presence
         return Hypotheses(y, prob, torch.zeros(len(x), 21, dtype=torch.long))
 
     found = evaluate_raters(Oracle(predictor, answer), lesions)
@@ -235,7 +235,7 @@ def test_a_folder_that_holds_no_slices_is_refused(predictor, tmp_path):
 
 @pytest.mark.parametrize("batch", [12, 5])
 def test_ged_weighs_all_samples_and_ged_n_the_first_n(lesion_baselines, lesions, case, batch):
-    """Against the pure functions, on the samples that the same generator draws."""
+    """Against the pure functions, on the samples of the same generator."""
     predictor = load(lesion_baselines["probunet"], device="cpu")
     found = evaluate_raters(predictor, lesions, samples=40, seed=3, batch=batch)
     generator = torch.Generator().manual_seed(3)
@@ -264,6 +264,6 @@ def test_an_ensemble_is_judged_by_its_members(lesion_baselines, lesions, case):
     s, ys = predictor.propose(case.x, 2).y > 0.5, case.ys > 0.5
     half = torch.full((12, 2), 0.5)
     torch.testing.assert_close(found.columns["ged"], ged(s, half, ys, case.q), **CLOSE)
-    drawn_16 = ged_n(s, half, ys, case.q, 16, torch.Generator().manual_seed(3))
-    torch.testing.assert_close(found.columns["ged_16"], drawn_16, **CLOSE)  # drawn with replacement
+    sampled_16 = ged_n(s, half, ys, case.q, 16, torch.Generator().manual_seed(3))
+    torch.testing.assert_close(found.columns["ged_16"], sampled_16, **CLOSE)  # with replacement
     assert (found.answers, found.passes) == (2, 2)

@@ -134,8 +134,8 @@ def test_signed_integers_are_refused_with_the_way_to_convert_them(predictor, kin
 
 
 def test_an_array_that_must_not_be_written_to_is_taken_without_a_warning(predictor):
-    picture = Image.effect_noise((8, 8), 50)
-    array = np.asarray(picture)  # Pillow's own memory
+    image = Image.effect_noise((8, 8), 50)
+    array = np.asarray(image)  # Pillow's own memory
     assert not array.flags.writeable
     assert torch.equal(predictor.propose(array, k=3).y, predictor.propose(array.copy(), k=3).y)
 
@@ -267,7 +267,7 @@ def test_a_missing_image_is_named(tmp_path):
 
 
 def _text(good: bytes) -> bytes:
-    return b"this is no picture" + good[:0]
+    return b"this is no image" + good[:0]
 
 
 def _cut(good: bytes) -> bytes:
@@ -352,7 +352,7 @@ def test_a_device_that_is_not_there_is_refused():
         choose_device("cuda")
 
 
-def test_a_process_without_a_device_of_its_own_is_told_so(monkeypatch):
+def test_a_process_without_a_device_of_its_own_is_named(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert choose_device("auto", 1) == torch.device("cuda", 1)
@@ -408,9 +408,9 @@ def test_samples_with_densities_are_those_that_are_proposed(baselines):
     h = predictor.propose(x, 5, generator=torch.Generator().manual_seed(3))
     assert torch.equal(y, h.y)
     assert isinstance(predictor.network, ProbUNet)
-    drawn = predictor.network.sample(x, 5, torch.Generator().manual_seed(3))
+    sampled = predictor.network.sample(x, 5, torch.Generator().manual_seed(3))
     prior = predictor.network.prior(x)
-    gap = (drawn.z - prior.loc[:, None]) / prior.scale[:, None]
+    gap = (sampled.z - prior.loc[:, None]) / prior.scale[:, None]
     torch.testing.assert_close(log_density, -0.5 * gap.square().sum(dim=2))  # 0 at the mean
 
 

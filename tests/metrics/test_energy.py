@@ -135,8 +135,8 @@ def test_sampling_shares_equals_gathering_masks():
     """Against the computation of the literature: n masks, n x n pairs, each of weight 1/n."""
     s, ys, p, q = masks(8, 5, 2), masks(8, 4, 2, seed=1), weights(8, 5), uniform(8, 4)
     pick = sample_indices(p, 16, seeded())
-    drawn = torch.stack([s[b, pick[b]] for b in range(8)])
-    sy, ss, yy = iou_distance(drawn, ys), iou_distance(drawn, drawn), iou_distance(ys, ys)
+    sampled = torch.stack([s[b, pick[b]] for b in range(8)])
+    sy, ss, yy = iou_distance(sampled, ys), iou_distance(sampled, sampled), iou_distance(ys, ys)
     expected = 2 * sy.mean((1, 2)) - ss.mean((1, 2)) - yy.mean((1, 2))
     torch.testing.assert_close(ged_n(s, p, ys, q, 16, seeded()), expected)
 

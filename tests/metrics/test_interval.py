@@ -49,14 +49,14 @@ def test_the_range_holds_the_mean_and_grows_with_its_level():
 
 
 def test_it_is_the_range_of_resampled_patients():
-    """Against lists of patients, drawn one by one."""
+    """Against lists of patients, sampled one by one."""
     values, group = patients(60, 6)
     names = group.unique()
     pick = torch.randint(len(names), (200, len(names)), generator=seeded())
     means = []
     for row in pick:
-        drawn = [v for i in row for v in values[group == names[i]].tolist()]
-        means.append(sum(drawn) / len(drawn))
+        sampled = [v for i in row for v in values[group == names[i]].tolist()]
+        means.append(sum(sampled) / len(sampled))
     found = interval(values, group, generator=seeded(), resamples=200, level=0.9)
     expected = torch.tensor(means, dtype=torch.float64).quantile(
         torch.tensor([0.05, 0.95], dtype=torch.float64)

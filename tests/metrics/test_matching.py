@@ -70,9 +70,9 @@ def test_empty_masks_agree():
 
 @pytest.mark.parametrize("n", [1, 6, 16])
 def test_sampling_rows_equals_gathering_masks(n):
-    """Against the masks themselves, drawn and compared."""
+    """Against the masks themselves, sampled and compared."""
     s, ys = masks(8, 5, 2), masks(8, 4, 2, seed=1)
     p = torch.rand(8, 5, generator=seeded())
     pick = sample_indices(p, n, seeded())
-    drawn = torch.stack([s[b, pick[b]] for b in range(8)])
-    torch.testing.assert_close(hm_iou_n(s, p, ys, n, seeded()), hm_iou(iou(drawn, ys)))
+    sampled = torch.stack([s[b, pick[b]] for b in range(8)])
+    torch.testing.assert_close(hm_iou_n(s, p, ys, n, seeded()), hm_iou(iou(sampled, ys)))

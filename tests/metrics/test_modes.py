@@ -5,7 +5,7 @@ from mue.metrics.modes import mode_mae, mode_probabilities, mode_tv, nearest_mod
 
 
 def test_each_answer_counts_for_its_nearest_mode():
-    """Against a loop over pictures."""
+    """Against a loop over images."""
     torch.manual_seed(0)
     s, ys = torch.randn(3, 7, 1, 2, 2), torch.randn(3, 4, 1, 2, 2)
     p = torch.rand(3, 7).softmax(dim=1)

@@ -72,7 +72,7 @@ def test_an_ensemble_is_its_members_each_alone(xy):
 # --- dropout --------------------------------------------------------------------------------------
 
 
-def test_draws_of_dropout_differ_and_follow_their_seed(xy):
+def test_samples_of_dropout_differ_and_follow_their_seed(xy):
     network = heads(dropout=0.5)
     assert (network.max_answers, network.forward_passes(7)) == (None, 7)
     one, again, other = (
@@ -84,7 +84,7 @@ def test_draws_of_dropout_differ_and_follow_their_seed(xy):
     assert (one[:, 1:] - one[:, :1]).abs().amax(dim=(2, 3, 4)).min() > 1e-6
 
 
-def test_a_generator_that_has_gone_on_draws_others(xy):
+def test_an_advanced_generator_gives_other_samples(xy):
     network, generator = heads(dropout=0.5), torch.Generator().manual_seed(0)
     first, second = (network.propose(xy[0], 2, generator=generator).logits for _ in range(2))
     assert not torch.equal(first, second)

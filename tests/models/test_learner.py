@@ -164,7 +164,7 @@ def test_the_divergence_by_hand():
     torch.testing.assert_close(divergence(one, one), torch.zeros(1))
 
 
-def test_each_answer_is_decoded_from_a_draw_of_its_own_posterior(latent, xy):
+def test_each_answer_is_decoded_from_a_sample_of_its_own_posterior(latent, xy):
     """Against one answer of one input at a time, with the same noise."""
     x, y = xy
     torch.manual_seed(5)

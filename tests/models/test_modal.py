@@ -10,7 +10,7 @@ from mue.nn.codebook import Codebook
 
 
 class Mean(nn.Module):
-    """An encoder of one's own: it sees the mean of a picture, and has nothing to learn."""
+    """An encoder of one's own: it sees the mean of an image, and has nothing to learn."""
 
     axes = 3
 
@@ -19,7 +19,7 @@ class Mean(nn.Module):
 
 
 class Add(nn.Module):
-    """A decoder of one's own: the answer is the picture plus the code."""
+    """A decoder of one's own: the answer is the image plus the code."""
 
     def forward(self, features: Features, codes: Tensor) -> Tensor:
         return features.levels[0][:, None] + codes[:, :, None, None]

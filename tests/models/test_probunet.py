@@ -91,8 +91,8 @@ def test_samples_differ_and_follow_their_generator(network):
     assert (one.logits[:, 1:] - one.logits[:, :1]).abs().amax(dim=(2, 3, 4)).min() > 1e-6
 
 
-def test_latents_are_drawn_from_the_prior(network):
-    """10,000 draws: their mean is within 5 / 100 deviations of the prior's, or thereabouts."""
+def test_latents_are_sampled_from_the_prior(network):
+    """10,000 samples: their mean is within 5 / 100 deviations of the prior's, or thereabouts."""
     x = torch.randn(1, 1, 4, 4)
     prior, z = network.prior(x), network.sample(x, 10_000, torch.Generator().manual_seed(0)).z[0]
     noise = (z - prior.loc) / prior.scale

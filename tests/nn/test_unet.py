@@ -47,7 +47,7 @@ def test_inputs_decoded_together_are_decoded_as_if_alone(level):
 
 @EVERYWHERE
 @EITHER
-def test_what_lies_before_the_code_is_computed_once_for_each_input(level, join):
+def test_what_comes_before_the_code_is_computed_once_for_each_input(level, join):
     encoder, decoder = unet(level, join)
     seen: list[int] = []
     for stage in decoder.stages:

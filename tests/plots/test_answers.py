@@ -42,7 +42,7 @@ def test_colours_and_classes_are_shown_as_what_they_are():
     np.testing.assert_allclose(np.asarray(shown.images[0].get_array()), classes[0, 0].argmax(dim=0))
 
 
-def test_points_are_drawn_with_their_answers_and_what_is_left_out(words, pixels):
+def test_points_are_plotted_with_their_answers_and_what_is_left_out(words, pixels):
     y = torch.tensor([[[1.0, 0.0], [0.0, 2.0], [3.0, 3.0]]])
     h = Hypotheses(y, torch.tensor([[0.75, 0.125, 0.001]]), torch.arange(3)[None])
     figure = plot_points(torch.tensor([[1.0, 0.5]]), h, y[:, :2], "points")

@@ -142,7 +142,7 @@ def test_the_panels_of_a_slice_show_one_part_of_it_with_every_mask(case, hypothe
     assert frame.get_bbox().extents == pytest.approx([left, top, right, bottom])
 
 
-def test_one_slice_with_one_answer_is_drawn(case, hypotheses, pixels):
+def test_one_slice_with_one_answer_is_plotted(case, hypotheses, pixels):
     one = Case(case.x[:1], case.ys[:1, :1], case.q[:1, :1] * 2, case.id[:1], case.group[:1])
     h = Hypotheses(hypotheses.y[:1, :1], hypotheses.prob[:1, :1], hypotheses.code[:1, :1])
     for plot in (plot_cases, plot_codes):
@@ -158,7 +158,7 @@ def test_a_full_mask_has_the_edge_as_its_outline(case, pixels):
     assert pixels(figure).std() > 10
 
 
-def test_no_text_of_the_grid_lies_on_another(case, hypotheses):
+def test_no_texts_of_the_grid_overlap(case, hypotheses):
     for plot in (plot_cases, plot_codes):
         figure = plot(case, hypotheses, "a title")
         figure.draw_without_rendering()

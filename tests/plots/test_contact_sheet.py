@@ -41,7 +41,7 @@ def test_a_sheet_has_every_slice_with_its_name_and_the_outlines_of_its_raters(wo
 
 
 @pytest.mark.parametrize("mask", [EMPTY, FULL])
-def test_a_sheet_of_one_slice_with_nothing_or_everything_drawn(mask, pixels):
+def test_a_sheet_of_one_slice_with_nothing_or_everything_annotated(mask, pixels):
     images = torch.arange(H * W).remainder(256).byte().view(1, H, W)
     figure = plot_contact_sheet(images, mask.bool().expand(1, 5, H, W), ["only"], "")
     (ax,) = figure.axes

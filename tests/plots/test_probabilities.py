@@ -8,7 +8,7 @@ from mue.plots.probabilities import plot_densities, plot_probabilities
 
 
 @pytest.mark.parametrize("groups", [("dim", "dim", "bright"), ("only", "only", "only")])
-def test_each_category_has_its_dots_beside_the_truth(groups, words, pixels):
+def test_each_category_has_its_dots_next_to_the_truth(groups, words, pixels):
     predicted = torch.tensor([[0.6, 0.4], [0.8, 0.2], [0.1, 0.9]])
     scores = ModeEvaluation(
         predicted=predicted,
@@ -37,7 +37,7 @@ def test_each_category_has_its_dots_beside_the_truth(groups, words, pixels):
     assert pixels(figure).std() > 5
 
 
-def test_densities_stand_above_the_mode_they_were_drawn_as(words, pixels, at):
+def test_densities_stand_above_the_mode_they_were_sampled_as(words, pixels, at):
     """By hand: two inputs of one category, two samples each, of modes 1, 2 and 2, 2."""
     samples = LatentSamples(
         mode=torch.tensor([[0, 1], [1, 1]]),

@@ -32,10 +32,10 @@ def hypotheses() -> Hypotheses:
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_a_picture_comes_back_from_its_file(tmp_path, channels):
+def test_an_image_comes_back_from_its_file(tmp_path, channels):
     torch.manual_seed(0)
     levels = torch.randint(256, (channels, 5, 7), dtype=torch.uint8)
-    path = save_image(levels.float() / 255, tmp_path / "new" / "picture.png")
+    path = save_image(levels.float() / 255, tmp_path / "new" / "image.png")
     with Image.open(path) as file:
         assert (file.format, file.size) == ("PNG", (7, 5))
         array = np.asarray(file)
@@ -44,7 +44,7 @@ def test_a_picture_comes_back_from_its_file(tmp_path, channels):
 
 
 def test_values_beyond_black_and_white_are_cut_off(tmp_path):
-    path = save_image(torch.tensor([[[-1.0, 0.5, 2.0]]]), tmp_path / "picture.png")
+    path = save_image(torch.tensor([[[-1.0, 0.5, 2.0]]]), tmp_path / "image.png")
     with Image.open(path) as file:
         assert np.asarray(file).tolist() == [[0, 128, 255]]
 

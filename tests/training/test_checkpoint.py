@@ -235,7 +235,7 @@ def test_nothing_in_a_run_folder_is_pickled(folder):
 # --- half precision -------------------------------------------------------------------------------
 
 
-def test_weights_in_half_precision_are_loaded_as_the_nearest_halves(folder, tmp_path):
+def test_weights_in_half_precision_are_loaded_as_the_nearest_float16(folder, tmp_path):
     checkpoint.export(folder, tmp_path / "half")
     whole, half = load_network(folder, CPU), load_network(tmp_path / "half", CPU)
     for (name, a), b in zip(whole.named_parameters(), half.parameters(), strict=True):
@@ -354,7 +354,7 @@ def test_a_model_of_each_method_comes_back_from_its_folder(tiny, tmp_path, name)
 
 
 @pytest.mark.parametrize("name", ["probunet", "dropout"])
-def test_what_a_training_draws_depends_on_its_seed_and_not_on_the_past(tiny, name):
+def test_what_a_training_samples_depends_on_its_seed_and_not_on_the_past(tiny, name):
     ends = []
     for seed, before in ((0, 1), (0, 2), (1, 1)):
         torch.manual_seed(before)

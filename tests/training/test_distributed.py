@@ -130,8 +130,8 @@ def work(rank: int, folder: Path, ports: list[int]) -> None:
     """All that one of two processes does: starting processes is slow, so it is done once."""
     torch.set_num_threads(1)
     found = compute(rank, folder)
-    told = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
-    os.environ |= told | {"MUE_START_SECONDS": "30", "MUE_LOST_SECONDS": "30"}
+    environment = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+    os.environ |= environment | {"MUE_START_SECONDS": "30", "MUE_LOST_SECONDS": "30"}
     for port, (name, job) in zip(ports, jobs(rank, folder).items(), strict=True):
         os.environ["MASTER_PORT"] = str(port)
         try:
@@ -189,7 +189,7 @@ def test_the_mean_is_over_processes(two):
     assert collectives.all_mean(torch.tensor(3.0)) == 3
 
 
-def test_what_one_process_asks_all_hear(two):
+def test_what_is_true_in_one_process_is_true_in_all(two):
     for one in two:
         assert one["any"] == [False, True, True]
     assert [distributed.any_process(mine) for mine in (False, True)] == [False, True]
@@ -291,15 +291,15 @@ def test_what_is_wrong_in_one_process_ends_all_with_the_same_words(two, place, j
 
 
 @pytest.fixture
-def told(monkeypatch):
-    """Tells this process that there are others."""
+def set_environment(monkeypatch):
+    """Sets the environment of one of several processes."""
 
-    def tell(**environment: object) -> None:
+    def set_variables(**environment: object) -> None:
         basic = {"WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_ports(1)[0]}
         for name, value in (basic | {"MUE_START_SECONDS": 1} | environment).items():
             monkeypatch.setenv(name, str(value))
 
-    return tell
+    return set_variables
 
 
 @pytest.mark.parametrize(
@@ -309,8 +309,8 @@ def told(monkeypatch):
         (1, "mue: no process has answered at 127.0.0.1:{port} within 1 s: check that process 0"),
     ],
 )
-def test_who_waits_in_vain_says_so_in_a_sentence(told, capsys, tmp_path, rank, words):
-    told(RANK=rank)
+def test_who_waits_in_vain_says_so_in_a_sentence(set_environment, capsys, tmp_path, rank, words):
+    set_environment(RANK=rank)
     with pytest.raises(SystemExit) as stop:
         main(["train", "toy", "--out", str(tmp_path / "run")])
     assert stop.value.code == 1
@@ -321,7 +321,7 @@ def test_who_waits_in_vain_says_so_in_a_sentence(told, capsys, tmp_path, rank, w
 
 
 def prefixes_of_threads(*numbers: tuple[int, int], store: HashStore) -> list[str]:
-    """What becomes of processes, each with its rank and the number it was told of."""
+    """What becomes of processes, each with its rank and the world size of its environment."""
 
     def name(rank: int, world: int) -> str:
         try:
@@ -333,9 +333,9 @@ def prefixes_of_threads(*numbers: tuple[int, int], store: HashStore) -> list[str
         return list(pool.map(lambda one: name(*one), numbers))
 
 
-def test_each_start_has_a_name_of_its_own_that_all_know(told):
+def test_each_start_has_a_name_of_its_own_that_all_know(set_environment):
     """After a restart the store still holds what was said before, by as many or by more."""
-    told()
+    set_environment()
     store, seen = HashStore(), set[str]()
     for world in (2, 2, 3, 2):
         (name,) = set(prefixes_of_threads(*((r, world) for r in range(world)), store=store))
@@ -343,8 +343,8 @@ def test_each_start_has_a_name_of_its_own_that_all_know(told):
         seen.add(name)
 
 
-def test_processes_told_of_different_numbers_do_not_wait_for_more(told):
-    told(MUE_START_SECONDS=60)
+def test_processes_with_different_world_sizes_do_not_wait_for_more(set_environment):
+    set_environment(MUE_START_SECONDS=60)
     for first, second in ((2, 3), (3, 2)):
         said = prefixes_of_threads((0, first), (1, second), store=HashStore())
         assert said == [
@@ -354,8 +354,8 @@ def test_processes_told_of_different_numbers_do_not_wait_for_more(told):
         ]
 
 
-def test_a_failure_that_nobody_expected_keeps_its_kind_and_the_others_hear_of_it(told):
-    told()
+def test_a_failure_that_nobody_expected_keeps_its_kind_and_reaches_the_others(set_environment):
+    set_environment()
     store = HashStore()
     store.set("mue/0/0", "")
     with pytest.raises(ZeroDivisionError), Rendezvous(store, rank=1, world=2).all_or_none():
@@ -366,14 +366,14 @@ def test_a_failure_that_nobody_expected_keeps_its_kind_and_the_others_hear_of_it
         pass
 
 
-def test_one_process_that_torchrun_started_is_alone(told):
-    told(RANK=0, WORLD_SIZE=1)
+def test_one_process_that_torchrun_started_is_alone(set_environment):
+    set_environment(RANK=0, WORLD_SIZE=1)
     assert rendezvous().store is None
 
 
 @pytest.mark.parametrize("value", ["", "two"])
-def test_an_environment_that_tells_no_number_is_named(told, value):
-    told(RANK=0, WORLD_SIZE=value)
+def test_an_environment_variable_that_is_no_number_is_named(set_environment, value):
+    set_environment(RANK=0, WORLD_SIZE=value)
     with pytest.raises(ValueError, match=f"WORLD_SIZE must be a whole number .*, got '{value}'"):
         rendezvous()
 
@@ -390,12 +390,12 @@ def test_an_error_of_our_own_is_not_taken_for_the_loss_of_a_process():
 
 @pytest.mark.parametrize("command", ["train toy --bogus", "train toi --out x", "train"])
 def test_one_process_of_a_machine_says_what_is_wrong_with_a_command(
-    mue, told, monkeypatch, command
+    mue, set_environment, monkeypatch, command
 ):
     monkeypatch.setattr("mue.cli.main._PATIENCE", 0.0)
     said = mue(*command.split())
     assert said.code == 2
     assert said.err
-    told(LOCAL_RANK=1, RANK=1)
+    set_environment(LOCAL_RANK=1, RANK=1)
     quiet = mue(*command.split())
     assert (quiet.code, quiet.out, quiet.err) == (2, "", "")

@@ -210,7 +210,7 @@ def test_activations_that_are_computed_again_change_nothing(tiny, method, monkey
     assert len(calls) - once > once  # the blocks ran again for their gradients
 
 
-def test_a_record_tells_how_much_memory_was_taken(tiny):
+def test_a_log_record_has_the_peak_memory(tiny):
     assert measure(next(fit(Training(tiny(), CPU), Bars())), 0.0).memory > 50
 
 

@@ -34,7 +34,7 @@ def alone(tmp_path_factory) -> Path:
 
 @contextmanager
 def torchrun(out: Path, *options: str, steps: int = STEPS) -> Iterator[subprocess.Popen[str]]:
-    """Two processes of `mue train`, told to resume, as they must be where they are restarted."""
+    """Two processes of `mue train --resume`, as they must be where they are restarted."""
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command = [*launcher, "--nproc-per-node=2", *options, "-m", "mue", *SMALL.split(), str(out)]
     with (out.parent / "said").open("w") as said:
@@ -58,8 +58,8 @@ def workers(launcher: int) -> dict[str, int]:
     children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
     found: dict[str, int] = {}
     for child in children:
-        told = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
-        found |= {one.decode()[5:]: int(child) for one in told if one.startswith(b"RANK=")}
+        environment = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
+        found |= {one.decode()[5:]: int(child) for one in environment if one.startswith(b"RANK=")}
     return found
 
 

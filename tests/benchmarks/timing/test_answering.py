@@ -45,7 +45,7 @@ def test_the_plain_unet_has_the_levels_and_the_normalization_of_the_model():
     assert isinstance(build_network(config), Heads)
 
 
-def test_answers_are_timed_for_each_k_beside_a_plain_unet():
+def test_answers_are_timed_for_each_k_and_for_a_plain_unet():
     found = measure_answers(CPU, ["toy-vq"], (1, 2), SHORT, side=16)
     rows = [answers.summary(LIMITS, 4) for answers in found]
     assert [(r["k"], r["side"]) for r in rows] == [(1, 16), (2, 16)]

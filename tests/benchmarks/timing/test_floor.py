@@ -59,9 +59,9 @@ def test_a_linear_layer_is_a_product_with_two_gradients():
 def test_pooling_interpolation_and_concatenation_move_what_they_read_and_write():
     x = torch.ones(1, 2, 4, 4, requires_grad=True)
     pooled = count(lambda: F.avg_pool2d(x, 2).sum().backward())
-    doubled = count(lambda: F.interpolate(x, scale_factor=2, mode="bilinear"))
+    upsampled = count(lambda: F.interpolate(x, scale_factor=2, mode="bilinear"))
     joined = count(lambda: torch.cat([x, x], dim=1))
-    assert [w.operators for w in (pooled, doubled, joined)] == [
+    assert [w.operators for w in (pooled, upsampled, joined)] == [
         (Operator("avg_pool2d", 32 + 8), Operator("avg_pool2d_backward", 32 + 8)),
         (Operator("upsample_bilinear2d", 32 + 128),),
         (Operator("cat", 64 + 64),),

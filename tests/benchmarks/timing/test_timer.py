@@ -24,11 +24,11 @@ def test_a_time_that_was_never_taken_is_refused():
 def test_jobs_take_turns():
     order: list[str] = []
     jobs = {name: lambda name=name: order.append(name) for name in "ab"}
-    told: list[tuple[int, int]] = []
-    found = interleave(jobs, CPU, Budget(2, 3, min_seconds=0.0), lambda *at: told.append(at))
+    calls: list[tuple[int, int]] = []
+    found = interleave(jobs, CPU, Budget(2, 3, min_seconds=0.0), lambda *at: calls.append(at))
     assert "".join(order) == "aabb" + "ab" * 3
     assert {name: len(t.seconds) for name, t in found.items()} == {"a": 3, "b": 3}
-    assert told == [(1, 3), (2, 3), (3, 3)]
+    assert calls == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_slow_jobs_are_repeated_less_often_but_three_times():

@@ -29,10 +29,10 @@ def test_a_workload_on_slices_needs_no_data():
 
 
 def test_both_ways_are_timed_and_the_row_follows_from_times_and_counts():
-    told: list[tuple[str, int, int]] = []
+    calls: list[tuple[str, int, int]] = []
 
     def watch(*at: object) -> None:
-        told.append(at)  # pyright: ignore[reportArgumentType]
+        calls.append(at)  # pyright: ignore[reportArgumentType]
 
     note: Callable[[str, int, int], None] = watch
     budget = Budget(warmup=1, repeats=2, min_seconds=0.0)
@@ -42,4 +42,4 @@ def test_both_ways_are_timed_and_the_row_follows_from_times_and_counts():
     assert row["ratio"] == pytest.approx(row["naive"]["ms"] / row["ours"]["ms"])
     assert row["share"] == pytest.approx(row["floor_ms"] / row["ours"]["ms"])
     assert row["floor_ms"] == pytest.approx(1e3 * found.work.floor(LIMITS[torch.float32], 4))
-    assert told[-1] == ("toy-vq, batch 2", 2, 2)
+    assert calls[-1] == ("toy-vq, batch 2", 2, 2)

@@ -35,7 +35,7 @@ def lesion(rater: int, x: int, z: tuple[float, ...] = (0.0,), side: int = 4) -> 
     return Annotation(rater, tuple(outline(ring(x, 10, x + side, 10 + side), k) for k in z))
 
 
-def test_the_outline_of_a_square_lies_outside():
+def test_the_outline_of_a_square_is_outside():
     assert rows_of(outline(ring(1, 1, 5, 4)), size=6) == [
         "......",
         "......",

@@ -115,7 +115,7 @@ def sums(item: Item) -> list[int]:
     return item.masks.sum(axis=(1, 2)).tolist()
 
 
-def test_raters_meet_in_nodules_and_who_drew_nothing_gives_an_empty_mask(folder: Make, pack: Make):
+def test_raters_share_nodules_and_no_annotation_is_an_empty_mask(folder: Make, pack: Make):
     files = scan(xml([ONE], [], [FAR, NEAR]))
     for source, prefix in ((folder(files), ""), (pack(files), "source.tar.gz/")):
         items, bad = imported(source)

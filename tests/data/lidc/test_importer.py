@@ -34,7 +34,7 @@ def test_a_pickle_is_recognised_alone_and_in_its_folder(tmp_path: Path):
     assert detect_form([path]) == detect_form([tmp_path]) == "pickle"
 
 
-def test_what_is_in_no_form_is_told_what_was_looked_for(folder: Make, tmp_path: Path):
+def test_an_unknown_form_is_refused_with_the_known_ones(folder: Make, tmp_path: Path):
     with pytest.raises(ValueError, match=r"not LIDC-IDRI in a known form; looked for LIDC"):
         detect_form([folder({"cat.jpg": b"1"})])
     (tmp_path / "a.zip").write_bytes(b"PK")

@@ -19,21 +19,21 @@ def prepared(lesions):
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
-    """Slices of 5 x 7 whose rater j draws the pixels j, j + 4, j + 8, …, and slice i is grey i."""
+def striped(tmp_path_factory):
+    """Slices of 5 x 7: rater j annotates the pixels j, j + 4, j + 8, …, and slice i is grey i."""
     masks = (np.arange(35) % 4 == np.arange(4)[:, None]).reshape(4, 5, 7)
     names = [name for name in (f"p-{i}" for i in range(100)) if split_of(name) == "train"][:10]
     items = [
         Item(name, "n", "0", None, "", np.full((5, 7), 10 * i, np.uint8), masks)
         for i, name in enumerate(names)
     ]
-    folder = tmp_path_factory.mktemp("told") / "out"
+    folder = tmp_path_factory.mktemp("striped") / "out"
     write_prepared(items, folder, {})
     return open_prepared(folder)
 
 
 def rater(y: torch.Tensor) -> torch.Tensor:
-    """Which rater of `told` drew each mask: b r."""
+    """Which rater of `striped` annotated each mask: b r."""
     return y.flatten(2)[:, :, :4].argmax(dim=2)
 
 
@@ -58,8 +58,8 @@ def test_a_case_is_a_slice_as_it_was_written_with_every_rater(prepared, split: S
     assert {split_of(patient) for patient in case.group} == {split}
 
 
-def test_masks_whose_pixels_fill_no_whole_bytes_are_unpacked(told):
-    case = Slices(told, "train").case(torch.tensor([3, 0]))
+def test_masks_whose_pixels_fill_no_whole_bytes_are_unpacked(striped):
+    case = Slices(striped, "train").case(torch.tensor([3, 0]))
     j = torch.arange(35).view(5, 7) % 4
     for i in range(4):
         assert torch.equal(case.ys[:, i, 0], (j == i).float().expand(2, 5, 7))
@@ -99,17 +99,17 @@ def test_a_pair_without_views_is_a_slice_with_some_of_its_own_masks(prepared):
         assert all((case.ys[at] == mask).flatten(1).all(dim=1).any() for mask in y)
 
 
-def test_slices_are_drawn_equally_often(told):
-    """Of 10 slices, each in a tenth of 5,000 draws, up to 4 deviations of a binomial count."""
-    grey = Slices(told, "train").pair(torch.arange(5000)).x[:, 0, 2, 3]
+def test_slices_are_sampled_equally_often(striped):
+    """Of 10 slices, each in a tenth of 5,000 samples, up to 4 deviations of a binomial count."""
+    grey = Slices(striped, "train").pair(torch.arange(5000)).x[:, 0, 2, 3]
     count = (grey * 255 / 10).round().long().bincount(minlength=10)
     assert count.shape == (10,)
     assert ((count - 500).abs() < 4 * (5000 * 0.1 * 0.9) ** 0.5).all()
 
 
 @pytest.mark.parametrize("raters", [1, 2, 3, 4])
-def test_raters_differ_within_an_item_and_turn_up_equally_often(told, raters):
-    pair = Slices(told, "train", raters=raters).pair(torch.arange(4000))
+def test_raters_differ_within_an_item_and_turn_up_equally_often(striped, raters):
+    pair = Slices(striped, "train", raters=raters).pair(torch.arange(4000))
     assert pair.y.shape == (4000, raters, 1, 5, 7)
     who = rater(pair.y)
     assert (who.sort(dim=1).values.diff(dim=1) > 0).all()
@@ -118,25 +118,25 @@ def test_raters_differ_within_an_item_and_turn_up_equally_often(told, raters):
         assert ((count - 1000).abs() < 4 * (4000 * 0.25 * 0.75) ** 0.5).all()
 
 
-def test_four_answers_are_all_the_raters(told):
-    who = rater(Slices(told, "train", raters=4).pair(torch.arange(50)).y)
+def test_four_answers_are_all_the_raters(striped):
+    who = rater(Slices(striped, "train", raters=4).pair(torch.arange(50)).y)
     assert torch.equal(who.sort(dim=1).values, torch.arange(4).expand(50, 4))
 
 
 # --- what is refused ------------------------------------------------------------------------------
 
 
-def test_a_split_of_nobody_is_refused_by_name(told):
+def test_a_split_of_nobody_is_refused_by_name(striped):
     words = r"out has no slice of a patient of the split 'test'; it has 10 patients in all"
     with pytest.raises(ValueError, match=words):
-        Slices(told, "test")
+        Slices(striped, "test")
 
 
 @pytest.mark.parametrize("raters", [0, 5])
-def test_more_raters_than_there_are_are_refused(told, raters):
+def test_more_raters_than_there_are_are_refused(striped, raters):
     words = rf"data.answers must be in 1..4 \(the raters of .*out\), got {raters}"
     with pytest.raises(ValueError, match=words):
-        Slices(told, "train", raters=raters)
+        Slices(striped, "train", raters=raters)
 
 
 # --- from a configuration -------------------------------------------------------------------------
@@ -164,7 +164,7 @@ def test_generated_inputs_of_val_are_others_than_those_of_train_and_test(name):
     ]
     for i, j in ((0, 1), (1, 2)):
         same = (seen[i] == seen[j]).flatten(1).all(dim=1).float().mean()
-        assert same < 0.25  # there are 32 pictures of two bars, so a few are alike by chance
+        assert same < 0.25  # there are 32 images of two bars, so a few are alike by chance
 
 
 # --- streamed -------------------------------------------------------------------------------------

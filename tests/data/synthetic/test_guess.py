@@ -48,7 +48,7 @@ def test_digits_belong_to_their_labels():
 # --- rounds ---------------------------------------------------------------------------------------
 
 
-def test_the_answer_is_the_picture_with_one_digit_left(game):
+def test_the_answer_is_the_image_with_one_digit_left(game):
     pair = game.pair(torch.arange(200))
     x, y = (t.flatten(0, -3).unflatten(-1, (4, 14)) for t in (pair.x, pair.y))
     kept = (y == x).all(dim=(1, 3))
@@ -57,7 +57,7 @@ def test_the_answer_is_the_picture_with_one_digit_left(game):
     assert torch.equal(kept, ~blank)
 
 
-def test_a_case_holds_every_answer_that_a_pair_may_draw(game):
+def test_a_case_holds_every_answer_that_a_pair_may_have(game):
     index = torch.arange(200)
     pair, case = game.pair(index), game.case(index)
     assert torch.equal(case.x, pair.x)
@@ -115,8 +115,8 @@ def test_half_size_digits_are_the_mean_of_four_pixels(game):
     torch.testing.assert_close(half.y[:, 0], F.avg_pool2d(whole.y[:, 0], 2))
 
 
-def test_several_answers_to_a_round_are_drawn_apart_from_one_another(game):
-    """Each is held as often as ever, and two agree as often as independent draws do."""
+def test_several_answers_to_a_round_are_sampled_independently(game):
+    """Each is held as often as ever, and two agree as often as independent samples do."""
     index = torch.arange(2000)
     several = GuessingGame("test", seed=5, digit=14, answers=3).pair(index)
     assert torch.equal(several.x, game.pair(index).x)

@@ -8,7 +8,7 @@ from mue.data.synthetic.toy import KINDS, Bars
 CPU = torch.device("cpu")
 
 
-def test_the_answer_is_one_of_the_two_bars_in_the_picture():
+def test_the_answer_is_one_of_the_two_bars_in_the_image():
     """By hand: two full rows light up, one in each half, and the answer is one of them."""
     pair = Bars(seed=3).pair(torch.arange(100))
     lit = pair.x[:, 0] > 0
@@ -20,7 +20,7 @@ def test_the_answer_is_one_of_the_two_bars_in_the_picture():
     assert (chosen <= lit.float()).all()
 
 
-def test_a_case_holds_every_answer_that_a_pair_may_draw():
+def test_a_case_holds_every_answer_that_a_pair_may_have():
     bars, index = Bars(seed=3), torch.arange(100)
     pair, case = bars.pair(index), bars.case(index)
     assert torch.equal(case.x, pair.x)
