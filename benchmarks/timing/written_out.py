@@ -50,7 +50,7 @@ def objective(
     kind: Likelihood,
     deviation: float = 1.0,
 ) -> Terms:
-    """The terms of `mue.objective.objective`, with b n r *y and b n n *y numbers on the way."""
+    """The terms of `mue.objective.objective`, with tensors of b n r *y and b n n *y."""
     if not isinstance(trace, ExactTrace) or kind != "bernoulli":
         raise TypeError(
             f"`trace` must be of the method exact with a Bernoulli likelihood, got {type(trace)}"

@@ -1,6 +1,6 @@
 """torch.compile, and forms of modules that a compiler makes more of.
 
-Each form computes what its plain twin in `mue.nn` computes; tests hold them together.
+Each form computes what its plain counterpart in `mue.nn` computes; tests compare them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _EXPECTED_WARNINGS = (
 class Compiled(nn.Module):
     """A module whose forward is compiled for its first shapes, until `enabled` is turned off.
 
-    `plain` is taken then: the module itself, or the twin of a form that is made for a compiler.
+    `plain` is taken then: the module itself, or the counterpart of a form made for a compiler.
     """
 
     def __init__(self, module: nn.Module, plain: nn.Module | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Modules that compute with our kernels, each in the place of its plain twin of `mue.nn`."""
+"""Modules that compute with our kernels, each in the place of its plain counterpart of `mue.nn`."""
 
 from __future__ import annotations
 
