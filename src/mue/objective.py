@@ -129,7 +129,9 @@ def objective(
         responsibility = score.softmax(dim=1)
     energy_term = zero
     if weights.energy:
-        s = pixel_probabilities(trace.logits, kind)
+        if kind == "normal":
+            raise MueError("objective.energy must be 0 where objective.likelihood is normal")
+        s = pixel_values(trace.logits, kind)
         each = mean_over_classes(distance) if kind == "categorical" else distance
         energy_term = weights.energy * energy(s, trace.log_prior.exp(), y, each)
     return Terms(
@@ -140,12 +142,10 @@ def objective(
     )
 
 
-def pixel_probabilities(
-    logits: Float[Tensor, "b k *y"], kind: Likelihood
-) -> Float[Tensor, "b k *y"]:
-    """Of each channel by itself, or of the classes of a pixel."""
+def pixel_values(logits: Float[Tensor, "b k *y"], kind: Likelihood) -> Float[Tensor, "b k *y"]:
+    """What an answer is: probabilities of channels or of classes, or the values themselves."""
     if kind == "normal":
-        raise MueError("objective.energy must be 0 where objective.likelihood is normal")
+        return logits
     return logits.sigmoid() if kind == "bernoulli" else logits.softmax(dim=2)
 
 

@@ -15,6 +15,7 @@ from mue.inference.decoding import for_inference
 from mue.models.heads import Heads
 from mue.models.modal import Modal
 from mue.models.probunet import ProbUNet
+from mue.objective import pixel_values
 from mue.types import Hypotheses
 
 MAX_SAMPLES = 4096
@@ -151,13 +152,7 @@ class Predictor:
 
     def _pixels(self, logits: Float[Tensor, "b k *y"]) -> Float[Tensor, "b k *y"]:
         """What an answer is, by the likelihood that it was learned with."""
-        match self.config.objective.likelihood:
-            case "bernoulli":
-                return logits.sigmoid()
-            case "categorical":
-                return logits.softmax(dim=2)
-            case "normal":
-                return logits
+        return pixel_values(logits, self.config.objective.likelihood)
 
     def _batch(self, image: Tensor | np.ndarray) -> Tensor:
         """The input as a batch of the shape and scale that the network takes; else refused."""
