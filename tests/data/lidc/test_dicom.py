@@ -418,6 +418,15 @@ def test_a_truncated_header_is_named(folder: Make, keep: int):
     assert "truncated or damaged as DICOM" in bad[0].why
 
 
+def test_a_header_with_a_number_of_one_byte_is_named(folder: Make):
+    files = scan(xml([FAR]))
+    name = "LIDC-IDRI-0009/study/series/000005.dcm"
+    files[name] = files[name][:138] + b"\x01\x00" + files[name][140:]  # a UL has four
+    _, bad = imported(folder(files))
+    assert bad[0].what == name
+    assert "truncated or damaged as DICOM" in bad[0].why
+
+
 def test_a_truncated_xml_is_named(folder: Make):
     _, bad = imported(folder(scan(xml([FAR])[:-5])))
     assert "truncated or damaged as XML" in bad[0].why

@@ -12,11 +12,10 @@ from jaxtyping import Bool, Float, Int
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import KDTree
 
-from mue.data.lidc.options import RATERS
+from mue.data.lidc.options import MAX_SIDE, RATERS
 from mue.errors import MueError
 
 _TOLERANCE_FACTOR, _MIN_TOLERANCE = 0.9, 0.1
-_MAX_SIDE = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,7 @@ def _contour(roi: ET.Element) -> Contour:
         ]
     except ValueError as error:
         raise MueError(f"has a contour that is not a list of pixels ({error})") from error
-    if not np.isfinite(z) or any(not 0 <= side < _MAX_SIDE for point in points for side in point):
+    if not np.isfinite(z) or any(not 0 <= side < MAX_SIDE for point in points for side in point):
         raise MueError("has a contour outside of any image")
     inclusion = text("inclusion").upper()
     if inclusion not in ("TRUE", "FALSE"):

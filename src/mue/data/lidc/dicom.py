@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import io
 import math
-import struct
 import warnings
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 from jaxtyping import Float, UInt8
 from pydicom import Dataset, dcmread
-from pydicom.errors import InvalidDicomError
 from pydicom.pixels.decoders.base import get_decoder
 from pydicom.pixels.processing import apply_modality_lut
 from pydicom.pixels.utils import pixel_array
 from pydicom.uid import DeflatedExplicitVRLittleEndian
 
-from mue.data.lidc.archive import DAMAGED, MAX_FILE_BYTES, ByteProgress, File, iterate_files
+from mue.data.lidc.archive import MAX_FILE_BYTES, ByteProgress, File, iterate_files
 from mue.data.lidc.contours import (
     Annotation,
     Reading,
@@ -29,15 +27,12 @@ from mue.data.lidc.contours import (
     rasterize,
     read_message,
 )
-from mue.data.lidc.options import RATERS, Options
+from mue.data.lidc.options import MAX_SIDE, RATERS, Options
 from mue.data.prepared.item import Item, Key, Rejected
 from mue.errors import MueError
 
-DEFAULT_SIZE = 128
-"""Side of a crop, as in the slices layout."""
-_BYTES_NEEDED = {".xml": MAX_FILE_BYTES, ".dcm": 256 * 2**10}
-"""What the first pass reads: all of an XML, the header of a slice."""
-_MAX_SIDE = 4096
+_DEFAULT_SIZE = 128  # side of a crop, as in the slices layout
+_HEADER_BYTES = {".xml": MAX_FILE_BYTES, ".dcm": 256 * 2**10}  # what the first pass reads
 _TAGS = [
     "PatientID",
     "SOPInstanceUID",
@@ -46,8 +41,9 @@ _TAGS = [
     "PixelSpacing",
     "SliceThickness",
 ]
-_DAMAGED = (*DAMAGED, InvalidDicomError, OSError, RuntimeError, struct.error)
-"""What pydicom raises for files that are damaged, and its decoders for pixels that are."""
+
+Crops = dict[str, list[tuple[Key, list[Annotation]]]]
+"""For each file of a source, the nodules that it shows, each with the key of its crop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,27 +55,7 @@ class _Header:
     series: str
     patient: str
     z: float | None
-    spacing: float | None
     thickness: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Series:
-    """A series with its annotations."""
-
-    reading: Reading
-    slices: list[_Header]  # by z
-    step: float  # distance of neighbouring slices in mm, or the thickness where there is one slice
-
-
-@dataclass(frozen=True, slots=True)
-class _Crop:
-    """A crop to be cut from a slice once its pixels are read."""
-
-    key: Key
-    center: tuple[int, int]
-    annotations: tuple[Annotation, ...]
-    spacing: float | None
 
 
 def read(
@@ -93,39 +69,42 @@ def read(
     Nodules are numbered through the series of a patient, from the lowest z on, and the slices of
     a nodule from its lowest one on, whether or not the source holds all of them.
     """
-    crops: list[dict[str, list[_Crop]]] = []  # for each source, the crops of each of its files
-    found: list[tuple[_Series, dict[str, list[_Crop]]]] = []
-    path_of_series: dict[str, str] = {}
-    for source in sources:
+    crops: list[Crops] = [defaultdict(list) for _ in sources]
+    found: list[tuple[Reading, File, list[_Header], Crops]] = []
+    for source, of_file in zip(sources, crops, strict=True):
         slices: list[_Header] = []
-        messages: list[tuple[File, Reading]] = []
         for file in iterate_files(
-            source, lambda name: _BYTES_NEEDED.get(PurePosixPath(name).suffix.lower(), 0), progress
+            source, lambda name: _HEADER_BYTES.get(PurePosixPath(name).suffix.lower(), 0), progress
         ):
             if isinstance(file, Rejected):
                 yield file
                 continue
             try:
-                if file.name.lower().endswith(".xml"):
-                    if (reading := read_message(file.data)) is not None:
-                        messages.append((replace(file, data=b""), reading))
-                else:
+                if not file.name.lower().endswith(".xml"):
                     slices.append(_header(file))
-            except ValueError as error:
+                elif (reading := read_message(file.data)) is not None:
+                    found.append((reading, File(file.name, file.path, b""), slices, of_file))
+            except MueError as error:
                 yield Rejected(file.path, str(error))
-        crops.append(defaultdict(list))
-        for file, reading in messages:
-            try:
-                if (first := path_of_series.get(reading.series_uid)) is not None:
-                    raise MueError(f"is a second reading of the series that {first} has")
-                found.append((_series(file, reading, slices), crops[-1]))
-                path_of_series[reading.series_uid] = file.path
-            except ValueError as error:
-                yield Rejected(file.path, str(error))
-    nodules: dict[str, int] = defaultdict(int)  # of each patient so far
-    for series, of_file in sorted(found, key=lambda entry: entry[0].reading.series_uid):
-        patient = series.slices[0].patient
-        nodules[patient] += _add_crops_(of_file, series, first=nodules[patient])
+    path_of_series: dict[str, str] = {}
+    nodules: Counter[str] = Counter()  # of each patient so far
+    for reading, file, slices, of_file in sorted(found, key=lambda entry: entry[0].series_uid):
+        try:
+            if (first := path_of_series.get(reading.series_uid)) is not None:
+                raise MueError(f"is a second reading of the series that {first} has")
+            series, step = _series(file.name, reading, slices)
+        except MueError as error:
+            yield Rejected(file.path, str(error))
+            continue
+        path_of_series[reading.series_uid] = file.path
+        lowest, name_of = series[0], {s.uid: s.name for s in series}
+        for nodule in group_nodules(reading.annotations, step, lowest.thickness or step):
+            contours = sorted((c for a in nodule for c in a.contours), key=lambda c: c.z)
+            for k, uid in enumerate(dict.fromkeys(c.slice_uid for c in contours)):
+                if uid in name_of:
+                    key = lowest.patient, f"nodule-{nodules[lowest.patient]}", f"slice-{k}"
+                    of_file[name_of[uid]].append((key, nodule))
+            nodules[lowest.patient] += 1
     for source, of_file in zip(sources, crops, strict=True):
         needed = dict.fromkeys(of_file, MAX_FILE_BYTES)
         for file in iterate_files(source, lambda name, n=needed: n.get(name, 0), progress):
@@ -149,10 +128,9 @@ def _header(file: File) -> _Header:
             series=str(data.SeriesInstanceUID),
             patient=str(data.get("PatientID") or "unknown"),
             z=float(position[2]) if position else None,
-            spacing=float(spacing[0]) if spacing else None,
             thickness=float(thickness) if thickness else None,
         )
-    except _DAMAGED as error:
+    except Exception as error:  # for a damaged file, pydicom raises any
         raise MueError(f"is truncated or damaged as DICOM ({_brief(error)})") from error
 
 
@@ -161,9 +139,13 @@ def _brief(error: Exception) -> str:
     return str(error) if isinstance(error, MueError) else str(error).partition(". ")[0][:200]
 
 
-def _series(file: File, reading: Reading, slices: Sequence[_Header]) -> _Series:
-    """The slices that an XML is about; an error where they do not fit each other."""
-    folder, uid = PurePosixPath(file.name).parent, reading.series_uid
+def _series(name: str, reading: Reading, slices: Sequence[_Header]) -> tuple[list[_Header], float]:
+    """The slices that the XML of this name is about, from the lowest on, and their distance in mm.
+
+    Where there is one slice, the distance is its thickness. Slices that do not fit each other, or
+    the contours, are an error.
+    """
+    folder, uid = PurePosixPath(name).parent, reading.series_uid
     neighbours = [s for s in slices if PurePosixPath(s.name).parent == folder]
     series = [s for s in neighbours or slices if s.series == uid]
     if not series and neighbours:
@@ -180,9 +162,9 @@ def _series(file: File, reading: Reading, slices: Sequence[_Header]) -> _Series:
     z = np.array([s.z for s in series])
     steps = np.diff(z)
     step = float(np.median(steps)) if len(steps) else series[0].thickness or 1.0
-    irregular = np.flatnonzero(np.abs(steps - step) > max(0.01, 0.01 * step))
-    if len(irregular) or (len(steps) and step <= 0):
-        i = int(irregular[0]) if len(irregular) else 0
+    irregular = np.flatnonzero((np.abs(steps - step) > max(0.01, 0.01 * step)) | (step <= 0))
+    if len(irregular):
+        i = irregular[0]
         what = "two slices" if steps[i] < 0.01 else "a slice missing"
         raise MueError(
             f"is about the series {uid}, which has {what} between z = {z[i]:g} and "
@@ -196,45 +178,33 @@ def _series(file: File, reading: Reading, slices: Sequence[_Header]) -> _Series:
                 f"has a contour at z = {contour.z:g} mm, and the series {uid} lacks that "
                 f"slice, {contour.slice_uid}"
             )
-    return _Series(reading, series, step)
+    return series, step
 
 
-def _add_crops_(crops: dict[str, list[_Crop]], series: _Series, *, first: int) -> int:
-    """Add the crops of a series to those of its files; returns the number of nodules."""
-    by_uid = {s.uid: s for s in series.slices}
-    lowest, step = series.slices[0], series.step
-    nodules = group_nodules(series.reading.annotations, step, lowest.thickness or step)
-    for number, nodule in enumerate(nodules):
-        contours = sorted((c for a in nodule for c in a.contours), key=lambda c: c.z)
-        for k, uid in enumerate(dict.fromkeys(c.slice_uid for c in contours)):
-            if (header := by_uid.get(uid)) is not None:
-                key = lowest.patient, f"nodule-{first + number}", f"slice-{k}"
-                crop = _Crop(key, nodule_center(nodule), tuple(nodule), header.spacing)
-                crops[header.name].append(crop)
-    return len(nodules)
-
-
-def _items(file: File, crops: Sequence[_Crop], options: Options) -> Iterator[Item | Rejected]:
+def _items(
+    file: File, crops: Sequence[tuple[Key, list[Annotation]]], options: Options
+) -> Iterator[Item | Rejected]:
     """The crops of one slice."""
     try:
         data = dcmread(io.BytesIO(file.data))
         uid, hounsfield = str(data.SOPInstanceUID), _hounsfield(data)
-        (h, w), size = hounsfield.shape, options.size or DEFAULT_SIZE
+        spacing = float(data.PixelSpacing[0]) if data.get("PixelSpacing") else None
+        (h, w), size = hounsfield.shape, options.size or _DEFAULT_SIZE
         if size > min(h, w):
             raise MueError(f"{h}×{w} pixels are too few for crops of {size}×{size}")
-    except _DAMAGED as error:
+    except Exception as error:  # for damaged pixels, the decoders raise any
         yield Rejected(file.path, f"cannot be read as a slice: {_brief(error)}")
         return
-    for crop in crops:
+    for key, nodule in crops:
         # within the image and, as in the slices layout, without its last row and column
-        x, y = crop.center
+        x, y = nodule_center(nodule)
         left, top = (max(0, min(c - size // 2, n - 1 - size)) for c, n in ((x, w), (y, h)))
         masks = np.zeros((RATERS, size, size), dtype=bool)
-        for mask, annotation in zip(masks, crop.annotations, strict=False):
+        for mask, annotation in zip(masks, nodule, strict=False):
             contours = [contour for contour in annotation.contours if contour.slice_uid == uid]
             mask[:] = rasterize(contours, left, top, size)
         image = to_grey(hounsfield[top : top + size, left : left + size], options.window)
-        yield Item(*crop.key, crop.spacing, file.path, image, masks)
+        yield Item(*key, spacing, file.path, image, masks)
 
 
 def _hounsfield(data: Dataset) -> Float[np.ndarray, "h w"]:
@@ -243,8 +213,8 @@ def _hounsfield(data: Dataset) -> Float[np.ndarray, "h w"]:
     What the header claims is checked before memory of that size is taken.
     """
     h, w = int(data.Rows), int(data.Columns)
-    if not (0 < h <= _MAX_SIDE and 0 < w <= _MAX_SIDE):
-        raise MueError(f"it is {h}×{w} pixels; at most {_MAX_SIDE}×{_MAX_SIDE} are read")
+    if not (0 < h <= MAX_SIDE and 0 < w <= MAX_SIDE):
+        raise MueError(f"it is {h}×{w} pixels; at most {MAX_SIDE}×{MAX_SIDE} are read")
     bits, channels = int(data.BitsAllocated), int(data.get("SamplesPerPixel", 1))
     if bits != 16 or channels != 1:
         raise MueError(f"it has {bits} bits a pixel in {channels} channels; a CT has 16 in one")

@@ -14,6 +14,8 @@ from mue.errors import MueError
 Form = Literal["slices", "crops", "pickle", "dicom"]
 RATERS = 4
 """Masks of each slice: four radiologists read every scan."""
+MAX_SIDE = 4096
+"""Pixels of the longest side of an image that is read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from jaxtyping import Bool, UInt8
 from PIL import Image
 
 from mue.data.lidc.archive import MAX_FILE_BYTES, ByteProgress, File, iterate_files
-from mue.data.lidc.options import RATERS, Options, center_crop
+from mue.data.lidc.options import MAX_SIDE, RATERS, Options, center_crop
 from mue.data.prepared.item import Item, Key, Rejected
 from mue.errors import MueError
 
@@ -34,7 +34,6 @@ _CROPS = re.compile(
 _CROP_STEM = re.compile(r"(?P<slice>.+?)(?:_(?P<crop>c\d+))?")
 _CROP_PATIENT = re.compile(r"(?P<patient>LIDC-IDRI-\d+|[^_]+)_(?P<stem>.+)")
 _SIGNATURE, _END = b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"
-_MAX_SIDE = 4096
 
 
 Part = tuple[Key, int | None]
@@ -161,8 +160,8 @@ def decode_image(data: bytes) -> UInt8[np.ndarray, "h w"]:
     if not data.startswith(_SIGNATURE) or len(data) < 24:
         raise MueError("is not a PNG")
     w, h = struct.unpack(">II", data[16:24])  # before memory of that size is taken
-    if not (0 < w <= _MAX_SIDE and 0 < h <= _MAX_SIDE):
-        raise MueError(f"is {h}×{w} pixels; at most {_MAX_SIDE}×{_MAX_SIDE} are read")
+    if not (0 < w <= MAX_SIDE and 0 < h <= MAX_SIDE):
+        raise MueError(f"is {h}×{w} pixels; at most {MAX_SIDE}×{MAX_SIDE} are read")
     if _END not in data:
         raise MueError("is a truncated PNG")
     try:
