@@ -15,14 +15,21 @@ from mue.config.schema import (
     ModelConfig,
     ObjectiveConfig,
     TrainConfig,
-    from_json,
-    to_json,
+    from_dict,
 )
 from mue.data.build import build_source, check_shapes
 from mue.models.build import build_learner, build_network
 from mue.training.schedule import learning_rate, weights_at
 
 # --- JSON both ways -------------------------------------------------------------------------------
+
+
+def to_json(config: Config) -> str:
+    return json.dumps(dataclasses.asdict(config))
+
+
+def from_json(text: str) -> Config:
+    return from_dict(Config, json.loads(text), "config")
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -91,12 +98,6 @@ def test_a_run_of_before_a_field_was_renamed_is_still_read():
         train=TrainConfig(ema=0.9),
         compute=ComputeConfig(cuda_graph="off", checkpointing=True),
     )
-
-
-@pytest.mark.parametrize("text", ["", "{", "method: vq", "[" * 100_000])
-def test_text_that_is_no_json_is_refused(text):
-    with pytest.raises(ValueError, match="a configuration must be JSON, and this is not"):
-        from_json(text)
 
 
 # --- values ---------------------------------------------------------------------------------------

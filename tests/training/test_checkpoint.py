@@ -57,6 +57,7 @@ def test_a_run_of_a_time_without_data_has_none(folder):
     [
         (b"", "config.json must be JSON, and it is not"),
         (b'{"config": ', "config.json must be JSON, and it is not"),
+        (b"config: vq", "config.json must be JSON, and it is not"),
         (b"\xff\xfe\x00", "config.json must be JSON, and it is not"),
         (b"[" * 100_000, "config.json must be JSON, and it is not"),
         (b"[]", "config.json must hold an object with `config`, got list"),

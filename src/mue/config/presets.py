@@ -1,7 +1,5 @@
 """Presets: each a function that returns a configuration."""
 
-from __future__ import annotations
-
 import difflib
 import functools
 from collections.abc import Callable
@@ -23,10 +21,12 @@ from mue.errors import MueError
 Schedule = Literal["short", "paper"]
 
 _AUGMENT = AugmentConfig(rotate=180.0, scale=0.2, shift=0.025, flip=True, intensity=0.1)
-_VQ_SHORT = TrainConfig(
+_MILESTONES = TrainConfig(
     warmup=200, clip=1.0, milestones=(0.5, 0.75, 0.9), factors=(0.3, 0.1, 0.03), ema=0.999
 )
-_EXACT_UNET = ModelConfig(norm="group", code_level=5, join="scale-shift")
+_COSINE = TrainConfig(schedule="cosine", clip=1.0)
+_LATE_CODE = ModelConfig(norm="group", code_level=5, join="scale-shift")  # cheap for many codes
+_SOFT_START = ObjectiveConfig(temperature=20.0, balance_until=0.12, prior_from=0.05)
 
 
 def guess(schedule: Schedule = "short") -> Config:
@@ -35,7 +35,7 @@ def guess(schedule: Schedule = "short") -> Config:
         return Config(objective=ObjectiveConfig(prior_from=0.2))
     return Config(
         objective=ObjectiveConfig(reconstruction=0.0125, prior_from=0.1),
-        train=replace(_VQ_SHORT, steps=12_000, lr=1e-3),
+        train=replace(_MILESTONES, steps=12_000, lr=1e-3),
     )
 
 
@@ -43,11 +43,9 @@ def guess_exact(_: Schedule = "short") -> Config:
     """The guessing game with the paper's widths, trained by the exact likelihood."""
     return Config(
         method="exact",
-        model=_EXACT_UNET,
+        model=_LATE_CODE,
         codebook=CodebookConfig(size=8, width=16, spread=1.5),
-        objective=ObjectiveConfig(
-            reconstruction=0.005, temperature=20.0, balance_until=0.12, prior_from=0.05
-        ),
+        objective=replace(_SOFT_START, reconstruction=0.005),
         train=TrainConfig(
             steps=8_000, lr=2e-3, warmup=100, schedule="cosine", ema=0.998, weight_decay=0.01
         ),
@@ -63,14 +61,10 @@ def guess_quick(_: Schedule = "short") -> Config:
     return Config(
         method="exact",
         data=DataConfig(digit=14, answers=16),
-        model=replace(_EXACT_UNET, levels=(8, 16, 32), tail=(64, 64), widths=(16, 8), code_level=4),
+        model=replace(_LATE_CODE, levels=(8, 16, 32), tail=(64, 64), widths=(16, 8), code_level=4),
         codebook=CodebookConfig(size=6, width=16, spread=1.5),
-        objective=ObjectiveConfig(
-            reconstruction=0.05, temperature=5.0, balance_until=0.12, prior_from=0.05
-        ),
-        train=TrainConfig(
-            steps=1000, batch=64, lr=3e-3, schedule="cosine", clip=1.0, ema=0.995, save_every=200
-        ),
+        objective=replace(_SOFT_START, reconstruction=0.05, temperature=5.0),
+        train=replace(_COSINE, steps=1000, batch=64, lr=3e-3, ema=0.995, save_every=200),
     )
 
 
@@ -80,7 +74,7 @@ def lidc(schedule: Schedule = "short") -> Config:
         data=DataConfig(name="slices", augment=_AUGMENT),
         model=ModelConfig(levels=(32, 64, 128, 192), tail=(256, 512), widths=(128, 64, 32)),
         objective=ObjectiveConfig(reconstruction=0.02, prior_from=0.1),
-        train=replace(_VQ_SHORT, steps=3_000, batch=64, lr=5e-4),
+        train=replace(_MILESTONES, steps=3_000, batch=64, lr=5e-4),
     )
     if schedule == "short":
         return config
@@ -99,34 +93,25 @@ def lidc_exact(_: Schedule = "short") -> Config:
     return Config(
         method="exact",
         data=DataConfig(name="slices", answers=4, augment=_AUGMENT),
-        model=replace(
-            _EXACT_UNET, levels=(32, 64, 128, 160), tail=(192, 192), widths=(128, 64, 32)
-        ),
+        model=replace(_LATE_CODE, levels=(32, 64, 128, 160), tail=(192, 192), widths=(128, 64, 32)),
         codebook=CodebookConfig(size=16, width=16, spread=1.5),
-        objective=ObjectiveConfig(
-            reconstruction=0.01, energy=10.0, temperature=20.0, balance_until=0.05, prior_from=0.01
+        objective=replace(
+            _SOFT_START, reconstruction=0.01, energy=10.0, balance_until=0.05, prior_from=0.01
         ),
-        train=TrainConfig(
-            steps=6_000,
-            batch=32,
-            lr=2e-3,
-            warmup=100,
-            schedule="cosine",
-            clip=1.0,
-            ema=0.999,
-            weight_decay=0.05,
+        train=replace(
+            _COSINE, steps=6_000, batch=32, lr=2e-3, warmup=100, ema=0.999, weight_decay=0.05
         ),
     )
 
 
-_BASELINES: dict[str, tuple[Literal["probunet", "heads"], LatentConfig, float]] = {
-    "probunet": ("probunet", LatentConfig(), 0.0),
-    "unet": ("heads", LatentConfig(), 0.0),
-    "dropout": ("heads", LatentConfig(), 0.5),
-    "ensemble": ("heads", LatentConfig(members=4), 0.0),
-    "mheads": ("heads", LatentConfig(heads=4), 0.0),
+_BASELINES = {
+    "probunet": (LatentConfig(), 0.0),
+    "unet": (LatentConfig(), 0.0),
+    "dropout": (LatentConfig(), 0.5),
+    "ensemble": (LatentConfig(members=4), 0.0),
+    "mheads": (LatentConfig(heads=4), 0.0),
 }
-"""Method, latent and dropout of the baselines; every data set has a preset of each."""
+"""Latent and dropout of the baselines; every data set has a preset of each."""
 
 
 def _baseline(
@@ -139,10 +124,10 @@ def _baseline(
     training over which the KL weight of a Probabilistic U-Net rises; its authors have none, and
     neither has the paper's schedule.
     """
-    config, (method, latent, dropout) = ours(schedule), _BASELINES[kind]
-    level, objective = 1, config.objective
-    if method == "probunet":
-        level = len(config.model.levels) + 1
+    config, (latent, dropout) = ours(schedule), _BASELINES[kind]
+    method, level, objective = "heads", 1, config.objective
+    if kind == "probunet":
+        method, level = "probunet", len(config.model.levels) + 1
         objective = replace(objective, prior_from=kl_warmup if schedule == "short" else 0.0)
     model = replace(
         config.model, tail=(), code_level=level, join="concatenate", readout=3, dropout=dropout
@@ -150,60 +135,45 @@ def _baseline(
     return replace(config, method=method, model=model, latent=latent, objective=objective)
 
 
-def _baselines(
-    name: str, ours: Callable[[Schedule], Config], kl_warmup: float
-) -> dict[str, Callable[[Schedule], Config]]:
-    return {f"{name}-{k}": functools.partial(_baseline, ours, k, kl_warmup) for k in _BASELINES}
-
-
 def toy(_: Schedule = "short") -> Config:
     """Bars of light with two known answers each, by `exact`: seconds, for tests and first steps."""
     return Config(
         method="exact",
         data=DataConfig(name="toy"),
-        model=replace(_EXACT_UNET, levels=(8, 16), tail=(16,), widths=(8,), code_level=3),
+        model=replace(_LATE_CODE, levels=(8, 16), tail=(16,), widths=(8,), code_level=3),
         codebook=CodebookConfig(size=6, width=8, spread=1.5),
         objective=ObjectiveConfig(
             reconstruction=0.1, temperature=5.0, balance_until=0.2, prior_from=0.1
         ),
-        train=TrainConfig(
-            steps=400, batch=64, lr=8e-3, schedule="cosine", clip=1.0, ema=0.99, save_every=100
-        ),
+        train=replace(_COSINE, steps=400, batch=64, lr=8e-3, ema=0.99, save_every=100),
     )
 
 
 def toy_vq(_: Schedule = "short") -> Config:
     """The same bars of light by `vq`; a run so short needs revived codes."""
     return Config(
-        method="vq",
         data=DataConfig(name="toy"),
         model=ModelConfig(levels=(8, 16), tail=(16,), widths=(8,)),
         codebook=CodebookConfig(size=32, width=16, revive_every=10, revive_until=0.3),
         objective=ObjectiveConfig(reconstruction=0.1, prior_from=0.3),
-        train=replace(_VQ_SHORT, steps=600, batch=64, lr=4e-3, warmup=30, ema=0.99, save_every=100),
+        train=replace(
+            _MILESTONES, steps=600, batch=64, lr=4e-3, warmup=30, ema=0.99, save_every=100
+        ),
     )
 
 
 def vector(_: Schedule = "short") -> Config:
     """A one-to-many mapping between vectors with known probabilities, by an MLP."""
-    return Config(
-        method="exact",
+    config = toy()
+    normal = replace(config.objective, likelihood="normal", deviation=0.1)
+    return replace(
+        config,
         data=DataConfig(name="vector"),
         model=ModelConfig(
             backbone="mlp", c_in=2, c_out=2, levels=(64, 64), tail=(), widths=(64, 64)
         ),
-        codebook=CodebookConfig(size=6, width=8, spread=1.5),
-        objective=ObjectiveConfig(
-            likelihood="normal",
-            deviation=0.1,
-            reconstruction=0.05,
-            temperature=20.0,
-            balance_until=0.2,
-            prior_from=0.1,
-        ),
-        train=TrainConfig(
-            steps=2000, lr=3e-3, schedule="cosine", clip=1.0, ema=0.998, save_every=500
-        ),
+        objective=replace(normal, reconstruction=0.05, temperature=20.0),
+        train=replace(_COSINE, steps=2000, lr=3e-3, ema=0.998, save_every=500),
     )
 
 
@@ -217,9 +187,15 @@ PRESETS: dict[str, Callable[[Schedule], Config]] = {
     "toy": toy,
     "toy-vq": toy_vq,
     "vector": vector,
-    **_baselines("guess", guess, kl_warmup=0.5),
-    **_baselines("lidc", lidc, kl_warmup=0.0),
-    **_baselines("toy", toy_vq, kl_warmup=0.5),
+    **{
+        f"{name}-{kind}": functools.partial(_baseline, ours, kind, kl_warmup)
+        for name, ours, kl_warmup in (
+            ("guess", guess, 0.5),
+            ("lidc", lidc, 0.0),
+            ("toy", toy_vq, 0.5),
+        )
+        for kind in _BASELINES
+    },
 }
 """Every preset by the name the command line gives it."""
 

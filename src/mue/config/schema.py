@@ -1,34 +1,17 @@
 """Everything a run depends on, as values: what is not here cannot change a result."""
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
-import json
 import math
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from mue.errors import MueError
 
 Contract = tuple[str, Callable[[Any], bool]]
 """What a value must be: in words, and as a predicate, which is false for NaN."""
-
-_COUNT: Contract = "at least 1", lambda v: v >= 1
-_NOT_NEGATIVE: Contract = "at least 0", lambda v: 0 <= v < math.inf
-_POSITIVE: Contract = "positive", lambda v: 0 < v < math.inf
-_BELOW_ONE: Contract = "in [0, 1)", lambda v: 0 <= v < 1
-_SHARE: Contract = "a share of the training in [0, 1]", lambda v: 0 <= v <= 1
-_ASCENDING: Contract = (
-    "ascending shares in [0, 1]",
-    lambda v: list(v) == sorted(v) and all(0 <= m <= 1 for m in v),
-)
-_WIDTHS: Contract = (
-    "at most 12 widths in 1..4096",
-    lambda v: all(1 <= w <= 4096 for w in v) and len(v) <= 12,
-)
 
 
 def _up_to(maximum: int | float) -> Contract:
@@ -39,70 +22,91 @@ def _within(low: int, high: int) -> Contract:
     return f"in {low}..{high}", lambda v: low <= v <= high
 
 
-def _check(config: object, section: str, names: str, contract: Contract) -> None:
-    """Refuse those of the named fields that break the contract."""
-    words, holds = contract
-    for name in names.split():
-        if not holds(value := getattr(config, name)):
-            raise MueError(f"{section}.{name} must be {words}, got {value!r}")
+_COUNT: Contract = "at least 1", lambda v: v >= 1
+_NOT_NEGATIVE: Contract = "at least 0", lambda v: 0 <= v < math.inf
+_POSITIVE: Contract = "positive", lambda v: 0 < v < math.inf
+_SPREAD: Contract = "positive", lambda v: 0 < v < 1e6
+_SEED: Contract = "in 0..2^63-1", lambda v: 0 <= v < 2**63
+_BELOW_ONE: Contract = "in [0, 1)", lambda v: 0 <= v < 1
+_SHARE: Contract = "a share of the training in [0, 1]", lambda v: 0 <= v <= 1
+_WIDTHS: Contract = (
+    "at most 12 widths in 1..4096",
+    lambda v: all(1 <= w <= 4096 for w in v) and len(v) <= 12,
+)
+_ASCENDING: Contract = (
+    "ascending shares in [0, 1]",
+    lambda v: list(v) == sorted(v) and all(0 <= m <= 1 for m in v),
+)
+
+
+def _require(holds: bool, name: str, words: str, value: object) -> None:
+    if not holds:
+        raise MueError(f"{name} must be {words}, got {value!r}")
+
+
+class _Section:
+    """Refuses values that break the contracts in the annotations of their fields."""
+
+    __slots__ = ()
+    section = ""
+
+    def __post_init__(self) -> None:
+        for name, hint in typing.get_type_hints(type(self), include_extras=True).items():
+            for words, holds in getattr(hint, "__metadata__", ()):
+                value = getattr(self, name)
+                _require(holds(value), f"{self.section}.{name}", words, value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AugmentConfig:
+class AugmentConfig(_Section):
     """Random augmentation of a training slice: the largest change of each kind."""
 
-    rotate: float = 0.0
+    section = "data.augment"
+    rotate: Annotated[float, _up_to(180)] = 0.0
     """Angle in degrees, to either side."""
-    scale: float = 0.0
+    scale: Annotated[float, _up_to(4)] = 0.0
     """Factor minus 1, up or down."""
-    shift: float = 0.0
+    shift: Annotated[float, _up_to(1)] = 0.0
     """Share of a side, along each axis."""
     flip: bool = False
     """Mirror, left to right and upside down."""
-    intensity: float = 0.0
+    intensity: Annotated[float, _up_to(0.9)] = 0.0
     """Share by which contrast, brightness and gamma change."""
-
-    def __post_init__(self) -> None:
-        """Refuse changes that leave nothing of the slice."""
-        for name, maximum in (("rotate", 180), ("scale", 4), ("shift", 1), ("intensity", 0.9)):
-            _check(self, "data.augment", name, _up_to(maximum))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DataConfig:
+class DataConfig(_Section):
     """Where inputs and answers come from."""
 
+    section = "data"
     name: str = "guess"
     """A data set of `mue.data.build.SOURCES`: generated (`guess`, `toy`, `vector`), or `slices`,
     what `mue data import` prepared."""
     digit: Literal[28, 14] = 28
     """Side of a digit of the guessing game: MNIST's own, or half of it."""
-    answers: int = 1
+    answers: Annotated[int, _within(1, 64)] = 1
     """Answers to each input in a step: samples of generated data, different raters of a slice."""
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     """Augmentation of slices."""
 
-    def __post_init__(self) -> None:
-        """Refuse what no batch could hold."""
-        _check(self, "data", "answers", _within(1, 64))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelConfig:
+class ModelConfig(_Section):
     """The network θ, and the encoder of φ, which mirrors it."""
 
+    section = "model"
     backbone: str = "unet"
     """Encoder and decoder: `unet` for images, `mlp` for vectors, or a line that you add to
     `BACKBONES` in mue/models/build.py."""
-    c_in: int = 1
+    c_in: Annotated[int, _within(1, 4096)] = 1
     """Channels of an input."""
-    c_out: int = 1
+    c_out: Annotated[int, _within(1, 4096)] = 1
     """Channels of an answer."""
-    levels: tuple[int, ...] = (16, 32, 64, 128)
+    levels: Annotated[tuple[int, ...], _WIDTHS, ("at least one width", bool)] = (16, 32, 64, 128)
     """Widths of the encoder's levels that feed the decoder, the finest first."""
-    tail: tuple[int, ...] = (128, 128)
+    tail: Annotated[tuple[int, ...], _WIDTHS] = (128, 128)
     """Widths of the levels below, for prior and encoding alone."""
-    widths: tuple[int, ...] = (64, 32, 16)
+    widths: Annotated[tuple[int, ...], _WIDTHS] = (64, 32, 16)
     """Widths of the decoder's stages, the coarsest first; the last stage gives the answer."""
     norm: Literal["none", "group"] = "none"
     """Normalization after each convolution."""
@@ -110,139 +114,111 @@ class ModelConfig:
     """Stage of the decoder where the code enters: 1 is the bottom, one past the last the top."""
     join: Literal["concatenate", "scale-shift"] = "concatenate"
     """How the code enters."""
-    readout: int = 2
+    readout: Annotated[int, _within(2, 8)] = 2
     """1x1 convolutions after a code that enters at the top."""
-    dropout: float = 0.0
+    dropout: Annotated[float, _BELOW_ONE] = 0.0
     """Share of the innermost features that is dropped, in training and in answering (`heads`)."""
 
-    def __post_init__(self) -> None:
-        """Refuse what no network could be built from."""
-        _check(self, "model", "levels tail widths", _WIDTHS)
-        _check(self, "model", "levels", ("at least one width", bool))
-        _check(self, "model", "c_in c_out", _within(1, 4096))
-        _check(self, "model", "readout", _within(2, 8))
-        _check(self, "model", "dropout", _BELOW_ONE)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CodebookConfig:
+class CodebookConfig(_Section):
     """The finite latent space."""
 
-    size: int = 512
+    section = "codebook"
+    size: Annotated[int, _within(1, 65536)] = 512
     """Number of codes: an upper bound on how many different answers there can be."""
-    width: int = 128
+    width: Annotated[int, _within(1, 4096)] = 128
     """Length of a code."""
-    spread: float = 1.0
+    spread: Annotated[float, _SPREAD] = 1.0
     """Deviation of the codes at the start (`exact`; `vq` starts from the encodings)."""
-    decay: float = 0.99
+    decay: Annotated[float, _BELOW_ONE] = 0.99
     """Share of the running counts that survives a step (`vq`)."""
-    revive_every: int = 0
+    revive_every: Annotated[int, _NOT_NEGATIVE] = 0
     """Steps after which the idlest code starts anew on an encoding; 0 is never (`vq`)."""
-    revive_until: float = 0.5
+    revive_until: Annotated[float, _SHARE] = 0.5
     """Share of the training after which codes are left alone."""
 
-    def __post_init__(self) -> None:
-        """Refuse what no run could use."""
-        _check(self, "codebook", "size", _within(1, 65536))
-        _check(self, "codebook", "width", _within(1, 4096))
-        _check(self, "codebook", "decay", _BELOW_ONE)
-        _check(self, "codebook", "spread", ("positive", lambda v: 0 < v < 1e6))
-        _check(self, "codebook", "revive_every", _NOT_NEGATIVE)
-        _check(self, "codebook", "revive_until", _SHARE)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LatentConfig:
+class LatentConfig(_Section):
     """What the baselines have in place of a code book."""
 
-    width: int = 6
+    section = "latent"
+    width: Annotated[int, _within(1, 4096)] = 6
     """Dimensions of the Gaussian latent (`probunet`)."""
-    members: int = 1
+    members: Annotated[int, _within(1, 64)] = 1
     """Networks trained side by side (`heads`): more than one is an ensemble."""
-    heads: int = 1
+    heads: Annotated[int, _within(1, 64)] = 1
     """Heads of each network (`heads`): of several, the best one learns from an answer."""
-
-    def __post_init__(self) -> None:
-        """Refuse what no network could be built from."""
-        _check(self, "latent", "width", _within(1, 4096))
-        _check(self, "latent", "members heads", _within(1, 64))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectiveConfig:
+class ObjectiveConfig(_Section):
     """What is minimised."""
 
+    section = "objective"
     likelihood: Literal["bernoulli", "categorical", "normal"] = "bernoulli"
-    deviation: float = 1.0
+    deviation: Annotated[float, _POSITIVE] = 1.0
     """Deviation of an answer from what is decoded, where the likelihood is normal."""
-    reconstruction: float = 1.0
+    reconstruction: Annotated[float, _NOT_NEGATIVE] = 1.0
     """Weight of the log-likelihood, which is summed over pixels."""
-    energy: float = 0.0
+    energy: Annotated[float, _NOT_NEGATIVE] = 0.0
     """Weight of the energy distance between all answers and the raters' (`exact`)."""
-    commitment: float = 0.25
+    commitment: Annotated[float, _NOT_NEGATIVE] = 0.25
     """β, the weight of the commitment term (`vq`)."""
-    divergence: float = 10.0
+    divergence: Annotated[float, _NOT_NEGATIVE] = 10.0
     """β of a Gaussian latent, as a multiple of `reconstruction` (`probunet`)."""
-    prior_from: float = 0.0
+    prior_from: Annotated[float, _SHARE] = 0.0
     """η: share of the training before which the prior's term has weight 0, or over which the
     divergence rises to its weight (`probunet`)."""
     temperature: float = 1.0
     """The responsibilities of `exact` start this soft; 1 is the likelihood's own."""
-    balance_until: float = 0.0
+    balance_until: Annotated[float, _SHARE] = 0.0
     """Share of the training over which they harden and the codes share the answers evenly."""
 
     def __post_init__(self) -> None:
-        """Refuse weights that turn the objective over."""
-        masks = "0 where objective.likelihood is normal, whose answers are no masks"
-        _check(
-            self, "objective", "energy", (masks, lambda v: v == 0 or self.likelihood != "normal")
-        )
-        _check(self, "objective", "reconstruction energy commitment divergence", _NOT_NEGATIVE)
-        _check(self, "objective", "deviation", _POSITIVE)
-        _check(self, "objective", "prior_from balance_until", _SHARE)
-        soft = "1, or more where objective.balance_until says for how long"
-        maximum = math.inf if self.balance_until > 0 else 1.0
-        _check(self, "objective", "temperature", (soft, lambda v: v == 1 or 1 < v < maximum))
+        _Section.__post_init__(self)
+        words = "0 where objective.likelihood is normal, whose answers are no masks"
+        masks = self.likelihood != "normal"
+        _require(masks or self.energy == 0, "objective.energy", words, self.energy)
+        words = "1, or more where objective.balance_until says for how long"
+        softens = self.balance_until > 0 and 1 < self.temperature < math.inf
+        hard = self.temperature == 1
+        _require(hard or softens, "objective.temperature", words, self.temperature)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainConfig:
+class TrainConfig(_Section):
     """How the weights are found."""
 
-    steps: int = 150_000
-    batch: int = 256
+    section = "train"
+    steps: Annotated[int, _COUNT] = 150_000
+    batch: Annotated[int, _COUNT] = 256
     """Inputs in a step, over all processes together."""
-    lr: float = 1e-4
+    lr: Annotated[float, _POSITIVE] = 1e-4
     schedule: Literal["milestones", "cosine"] = "milestones"
-    milestones: tuple[float, ...] = (0.2, 0.6, 0.8)
+    milestones: Annotated[tuple[float, ...], _ASCENDING] = (0.2, 0.6, 0.8)
     """Shares of the training at which the learning rate drops."""
     factors: tuple[float, ...] = (0.5, 0.1, 0.05)
     """What it drops to, as a multiple of `lr`."""
-    warmup: int = 0
+    warmup: Annotated[int, _NOT_NEGATIVE] = 0
     """Steps over which the learning rate rises to `lr`."""
-    weight_decay: float = 0.0
-    clip: float = 0.0
+    weight_decay: Annotated[float, _NOT_NEGATIVE] = 0.0
+    clip: Annotated[float, _NOT_NEGATIVE] = 0.0
     """Largest norm of the gradient; 0 is no limit."""
-    ema: float = 0.0
+    ema: Annotated[float, _BELOW_ONE] = 0.0
     """Decay of the exponential moving average of the weights, which is evaluated and exported in
     their place; 0 is no average."""
-    seed: int = 0
-    save_every: int = 1000
+    seed: Annotated[int, _SEED] = 0
+    save_every: Annotated[int, _COUNT] = 1000
     """Steps between checkpoints."""
-    log_every: int = 50
+    log_every: Annotated[int, _COUNT] = 50
     """Steps between lines of the log."""
 
     def __post_init__(self) -> None:
-        """Refuse what no run could use."""
-        _check(self, "train", "steps batch save_every log_every", _COUNT)
-        _check(self, "train", "lr", _POSITIVE)
-        _check(self, "train", "warmup weight_decay clip", _NOT_NEGATIVE)
-        _check(self, "train", "milestones", _ASCENDING)
-        _check(self, "train", "ema", _BELOW_ONE)
-        count = len(self.milestones)
-        words = f"as many as the {count} of train.milestones"
-        _check(self, "train", "factors", (words, lambda v: len(v) == count))
-        _check(self, "train", "seed", ("in 0..2^63-1", lambda v: 0 <= v < 2**63))
+        _Section.__post_init__(self)
+        words = f"as many as the {len(self.milestones)} of train.milestones"
+        _require(len(self.factors) == len(self.milestones), "train.factors", words, self.factors)
 
 
 Switch = Literal["auto", "on", "off"]
@@ -250,9 +226,10 @@ Switch = Literal["auto", "on", "off"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ComputeConfig:
+class ComputeConfig(_Section):
     """Device, precision and speed. None of it changes what is learned, up to rounding."""
 
+    section = "compute"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device to train on; `auto` is a GPU where there is one."""
     bfloat16: Switch = "auto"
@@ -267,14 +244,10 @@ class ComputeConfig:
     """Capture a training step as a CUDA graph and replay it."""
     resident: Switch = "auto"
     """Keep all prepared data on the device; `off` prefetches each batch from the files."""
-    accumulate: int = 1
+    accumulate: Annotated[int, _COUNT] = 1
     """Micro-batches that a batch is split into: less memory, the same gradient."""
     checkpointing: bool = False
     """Activation checkpointing: recompute activations in the backward pass, for less memory."""
-
-    def __post_init__(self) -> None:
-        """Refuse a number of micro-batches below one."""
-        _check(self, "compute", "accumulate", _COUNT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,9 +266,9 @@ class Config:
     compute: ComputeConfig = field(default_factory=ComputeConfig)
 
     def __post_init__(self) -> None:
-        """Refuse parts that do not go together."""
         words = f"0 for the method {self.method!r}: only `heads` answers by dropping features"
-        _check(self.model, "model", "dropout", (words, lambda v: v == 0 or self.method == "heads"))
+        holds = self.method == "heads" or self.model.dropout == 0
+        _require(holds, "model.dropout", words, self.model.dropout)
 
     @property
     def stochastic(self) -> bool:
@@ -310,23 +283,6 @@ _RENAMED = {
     (ComputeConfig, "recompute"): "checkpointing",
 }
 """Fields that older run folders know by another name."""
-
-
-def to_json(config: Config) -> str:
-    """The configuration as a person would want to read it."""
-    return json.dumps(dataclasses.asdict(config), indent=2) + "\n"
-
-
-def from_json(text: str) -> Config:
-    """The configuration that `to_json` wrote.
-
-    >>> from_json(to_json(Config())) == Config()
-    True
-    """
-    try:
-        return from_dict(Config, json.loads(text), "config")
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise MueError(f"a configuration must be JSON, and this is not: {error}") from None
 
 
 def from_dict(kind: type[Any], value: object, name: str) -> Any:
