@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from mue.data.lidc.archive import ByteProgress
+from mue.data.lidc.importer import read_items
 from mue.data.lidc.options import Options
 from mue.data.lidc.pickled import read
 from mue.data.prepared.item import Item, Rejected
 
 
 def imported(path: Path, size: int | None = None) -> list[Item | Rejected]:
-    return list(read([path], Options(size=size), ByteProgress(path.stat().st_size, None)))
+    return list(read(path, Options(size=size), ByteProgress(path.stat().st_size, None)))
 
 
 def entry(**other: Any) -> dict[str, Any]:
@@ -85,6 +86,7 @@ def test_integers_are_grey_values_as_they_are(write: Callable[..., Path]):
         (entry(masks=[np.zeros((4, 6))] * 5), "has 5 masks; a slice has 4"),
         (entry(masks=[np.zeros((4, 5))] * 4), "a mask of shape (4, 5) and an image of shape"),
         (entry(masks="none"), "not a list of arrays"),
+        (entry(masks=np.array(1)), "has 1 masks; a slice has 4"),
         (entry(image=np.zeros((4, 6, 3))), "must have two axes"),
         (entry(image=np.full((4, 6), np.nan)), "values outside of 0..255"),
         (entry(image=np.full((4, 6), 256)), "values outside of 0..255"),
@@ -193,12 +195,12 @@ def test_a_file_larger_than_half_of_the_memory_is_refused_before_it_is_read(
     path = write({"a": entry()})
     size = path.stat().st_size
     with pytest.raises(ValueError, match=f"has {size} bytes, more than half of the {size + 1}"):
-        list(read([path], Options(), ByteProgress(size, None), memory=size + 1))
+        list(read(path, Options(), ByteProgress(size, None), memory=size + 1))
 
 
 def test_a_slice_in_two_pickles_is_kept_once(write: Callable[..., Path]):
     paths = [write({"a": entry()}, name=name) for name in ("one.pickle", "two.pickle")]
-    item, bad = read(paths, Options(), ByteProgress(0, None))
+    item, bad = read_items(paths, "pickle", Options())
     assert isinstance(item, Item)
     assert bad == Rejected("two.pickle/a", "is a slice that one.pickle has already brought")
 
@@ -207,6 +209,6 @@ def test_progress_ends_at_the_size_of_the_file(write: Callable[..., Path]):
     path = write({str(i): entry() for i in range(9)})
     seen: list[tuple[int, int]] = []
     size = path.stat().st_size
-    list(read([path], Options(), ByteProgress(size, lambda *both: seen.append(both))))
+    list(read(path, Options(), ByteProgress(size, lambda *both: seen.append(both))))
     assert seen[-1] == (size, size)
     assert seen == sorted(seen)

@@ -96,6 +96,15 @@ def test_a_slice_in_two_archives_is_kept_once(nodule: Callable[..., Files], pack
     ]
 
 
+def test_a_slice_that_one_archive_has_in_part_is_imported_from_another(
+    nodule: Callable[..., Files], pack: Make
+):
+    one, two = pack(nodule(masks=3), "one.tar.gz"), pack(nodule(), "two.tar.gz")
+    items, bad = imported(one, two)
+    assert [i.source.partition("/")[0] for i in items] == ["two.tar.gz"]
+    assert [b.why for b in bad] == ["has 3 masks; a slice has 4"]
+
+
 def test_masks_of_another_size_than_the_image_are_named(
     nodule: Callable[..., Files], folder: Make, encode: Callable[..., bytes]
 ):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mue.data.lidc import archive, dicom, pickled, png
 from mue.data.lidc.options import Form, Options
-from mue.data.prepared.item import Item, Rejected
+from mue.data.prepared.item import Item, Key, Rejected
 from mue.errors import MueError
 
 _KNOWN_FORMS = (
@@ -83,8 +83,18 @@ def read_items(
     done = archive.ByteProgress(passes * archive.total_bytes(sources), progress)
     if form == "dicom":
         yield from dicom.read(sources, options, done)
-    elif form == "pickle":
-        yield from pickled.read(sources, options, done)
-    else:
-        parse = png.parse_slices if form == "slices" else png.parse_crops
-        yield from png.read(sources, parse, options, done)
+        return
+    parse = png.parse_slices if form == "slices" else png.parse_crops
+    source_of: dict[Key, Path] = {}
+    for source in sources:
+        for item in (
+            pickled.read(source, options, done)
+            if form == "pickle"
+            else png.read(source, parse, options, done)
+        ):
+            key, what = item.key, item.source if isinstance(item, Item) else item.what
+            if key in source_of and (source_of[key] != source or isinstance(item, Item)):
+                item = Rejected(what, f"is a slice that {source_of[key].name} has already brought")
+            elif key is not None:
+                source_of[key] = source
+            yield item

@@ -12,68 +12,58 @@ import math
 import os
 import pickle
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 from jaxtyping import Bool, UInt8
 
-from mue.data.lidc.archive import DAMAGED, ByteProgress, CountedFile
+from mue.data.lidc.archive import ByteProgress, CountedFile
 from mue.data.lidc.options import RATERS, Options, center_crop
 from mue.data.lidc.png import binarize
-from mue.data.prepared.item import Item, Key, Rejected
+from mue.data.prepared.item import Item, Rejected
 from mue.errors import MueError
 
 NODULE = "unknown"
 """The nodule of every item: the file does not say which slices show the same one."""
 _KINDS = re.compile(r"[<>|=]?(?:b1|[iu][1248]|f[248])")
-_DAMAGED = (*DAMAGED, pickle.UnpicklingError, MemoryError, RecursionError)
-_FOREIGN = "makes an array in a form that numpy does not write"
 
 
 def read(
-    sources: Sequence[Path], options: Options, progress: ByteProgress, memory: int | None = None
+    source: Path, options: Options, progress: ByteProgress, memory: int | None = None
 ) -> Iterator[Item | Rejected]:
-    """The slices of pickles: a dictionary of dictionaries with `image`, `masks`, `series_uid`.
+    """The slices of a pickle: a dictionary of dictionaries with `image`, `masks`, `series_uid`.
 
     A pickle is one value and is read whole. So a file larger than half of the machine's memory
     (`memory`, in bytes) is refused before anything is read.
 
     Raises:
-        MueError: A pickle names anything but numpy arrays and builtin containers.
+        MueError: The pickle names anything but numpy arrays and builtin containers.
     """
     if memory is None and hasattr(os, "sysconf"):  # Windows does not say
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    source_of: dict[Key, Path] = {}
-    for source in sources:
-        size = source.stat().st_size
-        if memory is not None and 2 * size > memory:
-            raise MueError(
-                f"{source.name} has {size} bytes, more than half of the {memory} bytes of memory "
-                "here, and a pickle can only be read whole; import it on a larger machine"
-            )
-        try:
-            with io.BufferedReader(CountedFile(source, progress)) as file:
-                table = _Unpickler(file, source.name).load()
-        except _RefusedError:
-            raise
-        except _DAMAGED as error:
-            yield Rejected(source.name, f"is truncated or damaged as a pickle ({error})")
-            continue
-        if not isinstance(table, dict):
-            yield Rejected(source.name, "must be a dictionary of slices, and is not")
-            continue
-        while table:
-            name = next(iter(table))
-            printed = str(name) if str(name).isprintable() else ascii(name)
-            item = _item(name, table.pop(name), f"{source.name}/{printed}", options)
-            if isinstance(item, Item) and item.key in source_of:
-                first = source_of[item.key].name
-                item = Rejected(item.source, f"is a slice that {first} has already brought")
-            elif isinstance(item, Item):
-                source_of[item.key] = source
-            yield item
+    size = source.stat().st_size
+    if memory is not None and 2 * size > memory:
+        raise MueError(
+            f"{source.name} has {size} bytes, more than half of the {memory} bytes of memory "
+            "here, and a pickle can only be read whole; import it on a larger machine"
+        )
+    try:
+        with io.BufferedReader(CountedFile(source, progress)) as file:
+            table = _Unpickler(file, source.name).load()
+    except MueError:
+        raise
+    except Exception as error:  # for a damaged file, pickle raises any
+        yield Rejected(source.name, f"is truncated or damaged as a pickle ({error})")
+        return
+    if not isinstance(table, dict):
+        yield Rejected(source.name, "must be a dictionary of slices, and is not")
+        return
+    for name in list(table):
+        printed = str(name) if str(name).isprintable() else ascii(name)
+        yield _item(name, table.pop(name), f"{source.name}/{printed}", options)
 
 
 def _item(name: object, entry: object, path: str, options: Options) -> Item | Rejected:
@@ -92,9 +82,15 @@ def _item(name: object, entry: object, path: str, options: Options) -> Item | Re
         image = _grey(_array(entry["image"], "image"))
         masks = _masks(entry["masks"], image)
         image, masks = center_crop(image, masks, options.size)
-    except ValueError as error:
+    except MueError as error:
         return Rejected(path, str(error))
     return Item(series, NODULE, str(name), None, path, image, masks)
+
+
+def _array(value: object, part: str) -> np.ndarray:
+    if not isinstance(value, _Array):
+        raise MueError(f"has {part!r} that is not an array")
+    return value.array
 
 
 def _grey(image: np.ndarray) -> UInt8[np.ndarray, "h w"]:
@@ -110,7 +106,7 @@ def _grey(image: np.ndarray) -> UInt8[np.ndarray, "h w"]:
 def _masks(masks: object, image: np.ndarray) -> Bool[np.ndarray, "4 h w"]:
     """The four masks, from a list of arrays or one array."""
     if isinstance(masks, _Array):
-        arrays = list(_array(masks, "masks"))
+        arrays = list(np.atleast_1d(masks.array))
     elif isinstance(masks, list | tuple):
         arrays = [_array(mask, "masks") for mask in masks]
     else:
@@ -126,19 +122,6 @@ def _masks(masks: object, image: np.ndarray) -> Bool[np.ndarray, "4 h w"]:
     return np.stack([binarize(mask) for mask in arrays])
 
 
-def _array(value: object, part: str) -> np.ndarray:
-    if not isinstance(value, _Array) or value.array is None:
-        raise MueError(f"has {part!r} that is not an array")
-    return value.array
-
-
-class _RefusedError(MueError):
-    """The pickle does what no pickle of arrays does, so none of it is to be trusted."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(f"the pickle {what}")
-
-
 class _Unpickler(pickle.Unpickler):
     """An unpickler that resolves every name to a replacement or an error."""
 
@@ -147,46 +130,38 @@ class _Unpickler(pickle.Unpickler):
         self._name = name
 
     def find_class(self, module: str, name: str) -> Any:
-        full_name = f"{module.replace('numpy._core', 'numpy.core')}.{name}"
-        if (replacement := _REPLACEMENTS.get(full_name)) is not None:
+        known_as = module.replace("numpy._core", "numpy.core").replace("__builtin__", "builtins")
+        if (replacement := _REPLACEMENTS.get(f"{known_as}.{name}")) is not None:
             return _Call(name, replacement)
-        if module in ("builtins", "__builtin__") and name in ("set", "frozenset"):
-            return {"set": set, "frozenset": frozenset}[name]
-        raise _RefusedError(
-            f"{self._name} names {f'{module}.{name}'!r}; only numpy arrays and builtin "
+        raise MueError(
+            f"the pickle {self._name} names {f'{module}.{name}'!r}; only numpy arrays and builtin "
             "containers are admitted, for anything else could run a program"
         )
 
     def persistent_load(self, pid: Any) -> Any:
-        raise _RefusedError(f"{self._name} refers to an object outside of itself, {pid!r}")
+        raise MueError(f"the pickle {self._name} refers to an object outside of itself, {pid!r}")
 
 
+@dataclass(slots=True)
 class _Call:
-    """Replaces a function or class of numpy; it can be called and nothing else."""
+    """Replaces a function or class; it can be called and nothing else."""
 
-    __slots__ = ("_function", "name")
-
-    def __init__(self, name: str, function: Callable[..., object]) -> None:
-        self.name, self._function = name, function
+    name: str
+    function: Callable[..., object]
 
     def __call__(self, *arguments: object) -> object:
-        try:
-            return self._function(*arguments)
-        except TypeError as error:
-            raise _RefusedError(f"calls {self.name} as numpy never does") from error
+        return self.function(*arguments)
 
     def __setstate__(self, state: object) -> None:
-        raise _RefusedError(f"would change {self.name}")
+        raise MueError(f"the pickle would change {self.name}")
 
 
 class _Dtype:
     """A numpy dtype, whose byte order is set later."""
 
-    __slots__ = ("dtype",)
-
     def __init__(self, code: object, *_: object) -> None:
         if not isinstance(code, str) or _KINDS.fullmatch(code) is None:
-            raise _RefusedError(f"has values of kind {code!r}; only plain numbers are read")
+            raise MueError(f"the pickle has values of kind {code!r}; only plain numbers are read")
         self.dtype = np.dtype(code.lstrip("<>|="))
 
     def __setstate__(self, state: object) -> None:
@@ -194,71 +169,54 @@ class _Dtype:
             case (_, "<" | ">" | "|" | "=" as order, None, None, None, *_):
                 self.dtype = self.dtype.newbyteorder(order)
             case _:
-                raise _RefusedError("has an array of structures; only plain numbers are read")
+                raise MueError("the pickle has an array of structures; only plain numbers are read")
 
 
+@dataclass(slots=True, repr=False)
 class _Array:
-    """An array whose content is set later. The bytes are viewed, not copied."""
+    """An array; those of older protocols are empty until their content is set."""
 
-    __slots__ = ("array",)
+    array: np.ndarray
 
-    def __init__(self, array: np.ndarray | None = None) -> None:
-        self.array = array
-
-    def __setstate__(self, state: object) -> None:
-        match state:
-            case (_, shape, dtype, fortran, data):
-                self.array = _view(data, dtype, shape, "F" if fortran else "C")
-            case _:
-                raise _RefusedError(_FOREIGN)
+    def __setstate__(self, state: Any) -> None:
+        _, shape, dtype, fortran, data = state
+        self.array = _view(data, dtype, shape, "F" if fortran else "C")
 
 
-def _view(data: object, dtype: object, shape: object, order: object) -> np.ndarray:
+def _view(data: Any, dtype: Any, shape: Any, order: Any) -> np.ndarray:
     """An array of exactly the bytes that the pickle holds, whatever the shape claims."""
-    if isinstance(data, str):
-        data = data.encode("latin1")  # bytes of Python 2
-    if not isinstance(data, bytes | bytearray) or not isinstance(dtype, _Dtype):
-        raise _RefusedError("has an array of objects; only plain numbers are read")
-    if not (
-        isinstance(shape, tuple)
-        and len(shape) <= 4
-        and all(type(side) is int and side >= 0 for side in shape)
-        and order in ("C", "F")
-    ):
-        raise _RefusedError(f"has an array of shape {shape!r}; at most 4 axes are read")
+    if not isinstance(shape, tuple) or len(shape) > 4:
+        raise MueError(f"the pickle has an array of shape {shape!r}; at most 4 axes are read")
+    data = data.encode("latin1") if isinstance(data, str) else data  # of Python 2
     if math.prod(shape) * dtype.dtype.itemsize != len(data):
-        raise _RefusedError(
-            f"has an array of shape {shape} and {dtype.dtype} that holds {len(data)} bytes"
+        raise MueError(
+            f"the pickle has an array of shape {shape} and {dtype.dtype} that holds "
+            f"{len(data)} bytes"
         )
-    return np.frombuffer(data, dtype.dtype).reshape(shape, order="F" if order == "F" else "C")
+    return np.frombuffer(data, dtype.dtype).reshape(shape, order=order)
 
 
 def _reconstruct(kind: object, shape: object, code: object) -> _Array:
     is_array = isinstance(kind, _Call) and kind.name == "ndarray"
     if not is_array or shape != (0,) or code not in (b"b", "b"):
-        raise _RefusedError(_FOREIGN)
-    return _Array()
+        raise MueError("the pickle makes an array in a form that numpy does not write")
+    return _Array(np.empty(0))
 
 
-def _frombuffer(
-    data: object, dtype: object, shape: object, order: object, axes: object = None
-) -> _Array:
+def _frombuffer(data: Any, dtype: Any, shape: Any, order: Any, axes: Any = None) -> _Array:
     if order != "K":
         return _Array(_view(data, dtype, shape, order))
-    array = _view(data, dtype, shape, "C")  # the axes come in the order that memory has them
-    if not isinstance(axes, tuple) or sorted(axes) != list(range(array.ndim)):
-        raise _RefusedError(_FOREIGN)
-    return _Array(array.transpose(axes))
+    return _Array(_view(data, dtype, shape, "C").transpose(*axes))  # `shape` is that in memory
 
 
-def _encode(text: object, encoding: object = "latin1") -> bytes:
-    if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
-        raise _RefusedError("calls _codecs.encode for another encoding than latin1")
+def _encode(text: Any, encoding: object = "latin1") -> bytes:
+    if encoding not in ("latin1", "latin-1"):
+        raise MueError("the pickle calls _codecs.encode for another encoding than latin1")
     return text.encode("latin1")
 
 
 def _ndarray(*_: object) -> object:
-    raise _RefusedError("calls numpy.ndarray itself, which numpy never does")
+    raise MueError("the pickle calls numpy.ndarray itself, which numpy never does")
 
 
 _REPLACEMENTS: dict[str, Callable[..., object]] = {
@@ -268,4 +226,6 @@ _REPLACEMENTS: dict[str, Callable[..., object]] = {
     "numpy.core.multiarray.scalar": lambda dtype, data: _view(data, dtype, (1,), "C")[0].item(),
     "numpy.core.numeric._frombuffer": _frombuffer,
     "_codecs.encode": _encode,
+    "builtins.set": set,
+    "builtins.frozenset": frozenset,
 }

@@ -10,7 +10,7 @@ import io
 import re
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -80,58 +80,45 @@ def _number(mask: str | None) -> int | None:
 
 
 def read(
-    sources: Sequence[Path],
-    parse: Callable[[str], Part | None],
-    options: Options,
-    progress: ByteProgress,
+    source: Path, parse: Callable[[str], Part | None], options: Options, progress: ByteProgress
 ) -> Iterator[Item | Rejected]:
-    """Assemble slices from sources that are read once, each as soon as its files are complete.
+    """Assemble slices from a source that is read once, each as soon as its files are complete.
 
     Only incomplete slices are kept, still compressed, so memory does not grow with the source. A
     surplus file that is found late, a fifth mask or a second image, comes as a Rejected with the
-    item's key. All files of a slice are in one source. `parse` says what a file is, by its name.
+    item's key. `parse` says what a file is, by its name.
     """
-    source_of: dict[Key, Path] = {}  # of slices that are done, imported or not
-    for source in sources:
-        incomplete: dict[Key, dict[int | None, File]] = {}  # by mask; None is the image
-        reported: set[Key] = set()
-        for file in iterate_files(
-            source, lambda name: MAX_FILE_BYTES if parse(name) else 0, progress
-        ):
-            if isinstance(file, Rejected):
-                yield file
-                continue
-            part = parse(file.name)
-            assert part is not None
-            key, mask = part
-            files = incomplete.get(key, {})
-            fifth = len(files.keys() | {mask, None}) > 1 + RATERS  # mask, whether or not an image
-            rejected = None
-            if source_of.get(key, source) != source:
-                why = f"is a slice that {source_of[key].name} has already brought"
-                rejected = Rejected(file.path, why)
-            elif key in source_of or mask in files or fifth:
-                why = f"is one mask more than the {RATERS} of its slice"
-                why = why if mask is not None else "is a second image of the same slice"
-                rejected = Rejected(file.path, why, key)
-                incomplete.pop(key, None)
-                source_of[key] = source
-            elif len(files) == RATERS:  # this one completes it
-                incomplete.pop(key)
-                source_of[key] = source
-                yield _item(files | {mask: file}, key, options)
-            else:
-                incomplete[key] = files | {mask: file}
-            if rejected is not None and key not in reported:
-                reported.add(key)
-                yield rejected
-        for key, files in incomplete.items():
-            source_of[key] = source
-            image = files.pop(None, None)
-            if image is None:
-                yield Rejected("/".join(key), f"has {len(files)} masks but no image")
-            else:
-                yield Rejected(image.path, f"has {len(files)} masks; a slice has {RATERS}")
+    incomplete: dict[Key, dict[int | None, File]] = {}  # by mask; None is the image
+    complete: set[Key] = set()
+    rejected: set[Key] = set()
+    for file in iterate_files(source, lambda name: MAX_FILE_BYTES if parse(name) else 0, progress):
+        if isinstance(file, Rejected):
+            yield file
+            continue
+        part = parse(file.name)
+        assert part is not None
+        key, mask = part
+        if key in rejected:
+            continue
+        files = incomplete.pop(key, {})
+        again = key in complete or mask in files
+        files[mask] = file
+        if again or len(files.keys() - {None}) > RATERS:
+            rejected.add(key)
+            why = f"is one mask more than the {RATERS} of its slice"
+            why = why if mask is not None else "is a second image of the same slice"
+            yield Rejected(file.path, why, key)
+        elif len(files) <= RATERS:
+            incomplete[key] = files
+        else:
+            complete.add(key)
+            yield _item(files, key, options)
+    for key, files in incomplete.items():
+        image = files.pop(None, None)
+        if image is None:
+            yield Rejected("/".join(key), f"has {len(files)} masks but no image")
+        else:
+            yield Rejected(image.path, f"has {len(files)} masks; a slice has {RATERS}")
 
 
 def _item(files: dict[int | None, File], key: Key, options: Options) -> Item | Rejected:
