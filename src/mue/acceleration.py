@@ -1,7 +1,5 @@
 """Where the optional folder `kernels` is found, or not."""
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 from mue.training.plan import resolve

@@ -1,7 +1,5 @@
 """Writes that are whole or absent, whatever happens meanwhile."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Reductions over all processes of the process group; the identity for a single process."""
 
-from __future__ import annotations
-
 import torch
 import torch.distributed as dist
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Where to compute."""
 
-from __future__ import annotations
-
 import platform
 from pathlib import Path
 from typing import Literal

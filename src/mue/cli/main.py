@@ -1,7 +1,5 @@
 """The command line: every command is the public function of its name, parsed, called, printed."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools
@@ -134,7 +132,7 @@ def train_command(arguments: list[str]) -> None:
     with _said_once():
         start = _parse_train(arguments)
     name, data = arguments[0], start.keywords["data"]
-    quiet, began = distributed.global_rank() != 0, time.monotonic()
+    quiet, began = distributed.env_int("RANK", 0) != 0, time.monotonic()
     with progress_bars(disable=quiet) as show:
 
         def on_record(record: LogRecord) -> None:
@@ -239,7 +237,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _fail(sentence: str, code: int, *, once: bool = False, debug: bool = False) -> NoReturn:
     """Exit with a sentence. Of several processes that all know it, the first prints it."""
-    if once and distributed.global_rank() != 0:
+    if once and distributed.env_int("RANK", 0) != 0:
         _exit_quietly(code)
     if debug:
         traceback.print_exc()
@@ -256,7 +254,7 @@ def _exit_quietly(code: int) -> NoReturn:
 @contextlib.contextmanager
 def _said_once() -> Iterator[None]:
     """Let one process of a machine report what is wrong with arguments that all were given."""
-    if distributed.local_rank() == 0:
+    if distributed.env_int("LOCAL_RANK", 0) == 0:
         yield
         return
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):

@@ -1,7 +1,5 @@
 """Progress bars on stderr."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 

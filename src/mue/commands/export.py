@@ -1,7 +1,5 @@
 """`mue export`: the network alone, for others."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the commands share: models by name, folders for output, reports."""
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Callable, Iterable

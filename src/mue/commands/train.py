@@ -1,7 +1,5 @@
 """Train a model into a run folder: `mue train`."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import signal
@@ -25,17 +23,9 @@ from mue.devices import choose_device
 from mue.errors import MueError
 from mue.models.learner import Learner
 from mue.nn.backbone import Backbone
-from mue.training import distributed
+from mue.training import checkpoint, distributed
 from mue.training.batches import batch_share
-from mue.training.checkpoint import (
-    STATE,
-    RunError,
-    load_config,
-    load_state_,
-    origin,
-    save_config,
-    save_state,
-)
+from mue.training.checkpoint import STATE, RunError
 from mue.training.log import LogRecord, NonFiniteError, log_writer, measure, read_log, trim_log
 from mue.training.loop import fit
 from mue.training.rendezvous import rendezvous
@@ -114,9 +104,9 @@ def train(
                 for leftover in folder.glob(f"{UNFINISHED}*"):  # of a run that was killed
                     leftover.unlink()
                 if not occupied:
-                    save_config(folder, config, __version__, digest)
+                    checkpoint.save_config(folder, config, __version__, digest)
             if resume and (folder / STATE).exists():
-                load_state_(folder, training)
+                checkpoint.load_state_(folder, training)
             past = trim_log(folder, training.step)
         if on_message is not None:
             for line in (f"computing on {device.type}: {training.notes[0]}", *training.notes[1:]):
@@ -143,7 +133,7 @@ def _source(
     """The device to train on and the data set, which must be on it."""
     if source is None:
         check_data(config.data, data)
-        device = choose_device(config.compute.device, distributed.local_rank())
+        device = choose_device(config.compute.device, distributed.env_int("LOCAL_RANK", 0))
         seed, resident = config.train.seed, config.compute.resident
         return device, build_source(
             config.data, "train", seed=seed, device=device, data=data, resident=resident
@@ -182,14 +172,16 @@ def _check(folder: Path, config: Config, digest: str | None, *, resume: bool) ->
             "name another folder, or go on with --resume"
         )
     if occupied:
-        theirs, ours = (_flat(dataclasses.asdict(c)) for c in (load_config(folder), config))
+        theirs, ours = (
+            _flat(dataclasses.asdict(c)) for c in (checkpoint.load_config(folder), config)
+        )
         for name, value in theirs.items():
             if not name.startswith("compute.") and ours[name] != value:
                 raise RunError(
                     f"{folder} holds a run with {name} = {value}, and {ours[name]} is asked for: "
                     "resume with the run's own configuration, or start in another folder"
                 )
-        if digest != (before := origin(folder)["data"]):
+        if digest != (before := checkpoint.origin(folder)["data"]):
             raise RunError(
                 f"{folder} holds a run on the data {before}, and --data has {digest}: "
                 "resume with the same data, or start in another folder"
@@ -226,9 +218,9 @@ def _loop(
                 try:
                     record = measure(step, time.monotonic() - began)
                 except NonFiniteError as error:
-                    state = folder / STATE
-                    good = f"the last good checkpoint is {state}"
-                    good = good if state.exists() else "there is no checkpoint before it"
+                    good = "there is no checkpoint before it"
+                    if (state := folder / STATE).exists():
+                        good = f"the last good checkpoint is {state}"
                     remedy = "start in another folder with a lower train.lr"
                     raise NonFiniteError(f"{error}; {good}; {remedy}") from None
                 if log is not None:
@@ -236,17 +228,12 @@ def _loop(
                 if on_record is not None:
                     on_record(record)
             if saving and writer:
-                save_state(folder, training)
+                checkpoint.save_state(folder, training)
             if stop and not last:
-                distributed.barrier()  # until it is saved: `torchrun` ends all when one has ended
+                distributed.any_process(
+                    False
+                )  # waits until it is saved: `torchrun` ends all when one has ended
                 raise Interrupted(f"stopped at step {step.number}, saved in {folder}")
-
-
-_OUT_OF_MEMORY = (
-    "DefaultCPUAllocator: can't allocate memory",
-    "DefaultCPUAllocator: not enough memory",
-)
-"""The CPU allocator has no exception of its own: it raises a RuntimeError with these words."""
 
 
 @contextlib.contextmanager
@@ -256,7 +243,7 @@ def _explain_out_of_memory(config: Config) -> Generator[None]:
         yield
     except (MemoryError, RuntimeError) as error:
         known = isinstance(error, (MemoryError, torch.OutOfMemoryError))
-        if not known and not any(words in str(error) for words in _OUT_OF_MEMORY):
+        if not known and "DefaultCPUAllocator: " not in str(error):  # of torch, on the CPU
             raise
         parts = 2 * config.compute.accumulate
         raise RunError(

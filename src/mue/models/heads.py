@@ -1,7 +1,5 @@
 """U-Nets without a latent: one, several, with several heads, or with dropout."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """The ways to train a network with codes: what each makes of a `Pair`."""
 
-from __future__ import annotations
-
 from typing import Protocol, runtime_checkable
 
 import torch

@@ -1,7 +1,5 @@
 """What every trained network can do, whatever the method: answer."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 

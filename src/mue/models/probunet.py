@@ -1,7 +1,5 @@
 """Probabilistic U-Net (Kohl et al. 2018): a Gaussian latent that must be sampled."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

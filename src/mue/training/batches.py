@@ -1,7 +1,5 @@
 """The batch of each step, and this process's share of it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 

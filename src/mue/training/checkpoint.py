@@ -9,8 +9,6 @@ Each file is replaced in one step of the file system, so a reader finds the old 
 never a part. Resuming reads `state.safetensors` alone: two files could not be replaced at once.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

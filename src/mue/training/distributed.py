@@ -4,8 +4,6 @@
 them; `mue.collectives` reduces over them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Generator
@@ -33,18 +31,8 @@ class WorkerLostError(RuntimeError):
     """Another process has died or never started: this one cannot continue."""
 
 
-def global_rank() -> int:
-    """RANK of this process; unlike `collectives.rank`, known before the process group exists."""
-    return env_int("RANK", 0)
-
-
-def local_rank() -> int:
-    """LOCAL_RANK of this process: the index of its GPU on this machine."""
-    return env_int("LOCAL_RANK", 0)
-
-
 def env_int(name: str, default: int | None = None) -> int:
-    """A whole number from the environment."""
+    """A whole number from the environment; RANK is known before there is a process group."""
     value = os.environ.get(name, default)
     try:
         return int(value)  # pyright: ignore[reportArgumentType]
@@ -90,14 +78,8 @@ def shutdown_() -> None:
 
 def any_process(flag: bool) -> bool:
     """Whether the flag is set in any process. Reduced on the CPU: no GPU is synchronized."""
-    flags = torch.tensor(int(flag))
-    all_max_(flags)
+    all_max_(flags := torch.tensor(int(flag)))
     return bool(flags)
-
-
-def barrier() -> None:
-    """Wait for every process, on the CPU."""
-    any_process(False)
 
 
 def replicate(module: nn.Module) -> nn.Module:

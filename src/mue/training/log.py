@@ -1,7 +1,5 @@
 """The log of a run, `log.jsonl`: one JSON object per line, one line every few steps."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

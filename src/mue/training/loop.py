@@ -1,7 +1,5 @@
 """The training loop: `fit` takes steps and yields; its caller logs, saves and evaluates."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

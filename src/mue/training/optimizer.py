@@ -1,7 +1,5 @@
 """AdamW with clipping and averaged weights, on all parameters in one flat buffer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """What the switches of `ComputeConfig` come to on a device."""
 
-from __future__ import annotations
-
 import torch
 
 from mue.config.schema import Config

@@ -5,8 +5,6 @@ process is named in one sentence, an error in one process ends all of them, and 
 another configuration are refused before anything is written.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json
@@ -18,38 +16,51 @@ import warnings
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed import (
-    PrefixStore,  # pyright: ignore[reportPrivateImportUsage]
-    Store,  # pyright: ignore[reportPrivateImportUsage]
-    TCPStore,  # pyright: ignore[reportPrivateImportUsage]
-)
+from torch.distributed import HashStore, PrefixStore, Store, TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
 from mue.training.distributed import START_SECONDS, RemoteError, WorkerLostError, env_int, reason
 
 
 @dataclass(frozen=True, slots=True)
 class Rendezvous:
-    """Processes that share a store and have no process group yet.
+    """Processes that share a store and have no process group yet; by default, a single one.
 
     The store needs neither a device nor a collective, so an error in one process is known to all,
-    and none waits for a process that has ended. A single process has no store.
+    and none waits for a process that has ended.
     """
 
-    store: Store | None = None
+    store: Store = field(default_factory=HashStore)
     rank: int = 0
     world: int = 1
     _rounds: Iterator[int] = field(default_factory=itertools.count)
 
-    def gather(self, text: str) -> list[str]:
-        """The text of every process, by rank."""
-        if self.store is None:
-            return [text]
-        number = next(self._rounds)
-        self.store.set(f"mue/{number}/{self.rank}", text)
-        return [self._receive(f"mue/{number}/{r}", r) for r in range(self.world)]
+    def gather(self, value: object) -> list[Any]:
+        """The value of every process, by rank: anything that JSON can hold.
+
+        Process 0, which may serve the store, returns once all have read it, and may end then.
+        """
+        key, ranks = f"mue/{next(self._rounds)}", range(self.world)
+        self.store.set(f"{key}/{self.rank}", json.dumps(value))
+        values = [json.loads(self._receive(f"{key}/{r}", r)) for r in ranks]
+        self.store.set(f"{key}/read/{self.rank}", "")
+        if self.rank == 0:
+            with contextlib.suppress(dist.DistError):
+                self.store.wait([f"{key}/read/{r}" for r in ranks], timedelta(seconds=5))
+        return values
+
+    def _receive(self, key: str, sender: int) -> str:
+        with contextlib.suppress(dist.DistError):  # process 0 ended, and its store with it
+            for _ in _poll(seconds := env_int(*START_SECONDS)):
+                if text := _get(self.store, key):
+                    return text
+            raise WorkerLostError(
+                f"process {sender} of {self.world} has sent nothing for {seconds} s"
+            )
+        raise WorkerLostError(f"process {sender} of {self.world} has ended")
 
     @contextlib.contextmanager
     def all_or_none(self) -> Generator[None]:
@@ -59,24 +70,20 @@ class Rendezvous:
             yield
         except Exception as error:
             mine = error
-        messages = self.gather("" if mine is None else _message(mine))
-        failed = [(r, message) for r, message in enumerate(messages) if message]
-        if not failed:
-            return
-        self._close()
+        messages = self.gather(None if mine is None else _message(mine))
         expected = isinstance(mine, (ValueError, OSError))
         if mine is not None and (self.rank == 0 or not expected):
             raise mine
-        r, message = failed[0]
-        raise RemoteError(message if r == 0 else f"process {r}: {message}") from None
+        for r, message in enumerate(messages):
+            if message is not None:
+                raise RemoteError(message if r == 0 else f"process {r}: {message}") from None
 
     def require_equal(self, values: Mapping[str, object], remedy: str) -> None:
         """Refuse values that are not the same in every process."""
-        found = [json.loads(text) for text in self.gather(json.dumps(values))]
-        for r, theirs in enumerate(found):
-            for name, value in found[0].items():
+        first, *others = self.gather(values)
+        for r, theirs in enumerate(others, start=1):
+            for name, value in first.items():
                 if theirs.get(name) != value:
-                    self._close()
                     raise RemoteError(
                         f"process {r} has {name} = {theirs.get(name)}, and process 0 has {value}: "
                         f"{remedy}"
@@ -84,7 +91,7 @@ class Rendezvous:
 
     def init_process_group_(self, device: torch.device) -> None:
         """Form the process group: NCCL for tensors on GPUs, gloo on CPUs. None for one process."""
-        if self.store is None:
+        if self.world == 1:
             return
         if device.type == "cuda":
             torch.cuda.set_device(device)
@@ -102,26 +109,6 @@ class Rendezvous:
                 f"process {self.rank} of {self.world} cannot connect to the others "
                 f"({reason(error)}): GLOO_SOCKET_IFNAME may name the network to use"
             ) from None
-
-    def _receive(self, key: str, sender: int) -> str:
-        assert self.store is not None
-        with contextlib.suppress(dist.DistError):  # process 0 ended, and its store with it
-            for _ in _poll(seconds := env_int(*START_SECONDS)):
-                if self.store.check([key]):
-                    return self.store.get(key).decode()
-            raise WorkerLostError(
-                f"process {sender} of {self.world} has sent nothing for {seconds} s"
-            )
-        raise WorkerLostError(f"process {sender} of {self.world} has ended")
-
-    def _close(self) -> None:
-        """Keep the store, which process 0 may serve, until the others have read it."""
-        if self.store is not None:
-            self.store.set(f"mue/closed/{self.rank}", "")
-            if self.rank == 0:
-                with contextlib.suppress(dist.DistError):
-                    everyone = [f"mue/closed/{r}" for r in range(self.world)]
-                    self.store.wait(everyone, timedelta(seconds=5))
 
 
 def _message(error: Exception) -> str:
@@ -160,26 +147,18 @@ def agree_on_prefix(store: Store, rank: int, world: int) -> str:
     """Wait for all processes; returns a prefix of keys that they share and no earlier start has.
 
     After an elastic restart the store of `torchrun` still holds the keys of the processes before,
-    and a change of membership does not raise TORCHELASTIC_RESTART_COUNT. So each process writes a
-    random token; process 0 publishes the tokens it sees, under a new prefix whenever they change;
-    and a process that finds its own token there confirms. All are present once all have confirmed.
+    and a change of membership does not raise TORCHELASTIC_RESTART_COUNT. So each process has a
+    random token, and answers the tokens of the others: who has answered mine is present, and has
+    published its own. The prefix is the token of process 0.
     """
-    token, seen, present = uuid.uuid4().hex, dict[str, str](), dict[int, int]()
+    token, present = uuid.uuid4().hex, dict[int, int]()
     store.set(f"mue/token/{rank}", token)
     for _ in _poll(seconds := env_int(*START_SECONDS)):
-        if rank == 0:
-            tokens = {str(r): t for r in range(world) if (t := _get(store, f"mue/token/{r}"))}
-            if tokens != seen:
-                seen = tokens
-                published = {"prefix": uuid.uuid4().hex, "tokens": tokens}
-                store.set("mue/published", json.dumps(published))
-        published = json.loads(_get(store, "mue/published") or '{"tokens": {}}')
-        if published["tokens"].get(str(rank)) != token:
-            continue
-        prefix = published["prefix"]
-        store.set(f"{prefix}/{rank}", str(world))
-        confirmed = {r: _get(store, f"{prefix}/{r}") for r in range(world)}
-        present = {r: int(size) for r, size in confirmed.items() if size}
+        answers = {r: _get(store, f"{token}/{r}") for r in range(world)}
+        present = {r: int(size) for r, size in answers.items() if size}
+        tokens = [_get(store, f"mue/token/{r}") for r in range(world)]  # after their answers
+        for other in filter(None, tokens):
+            store.set(f"{other}/{rank}", str(world))
         for r, size in present.items():
             if size != world:
                 raise RemoteError(
@@ -187,7 +166,7 @@ def agree_on_prefix(store: Store, rank: int, world: int) -> str:
                     "it must be the same for all"
                 )
         if len(present) == world:
-            return prefix
+            return tokens[0]
     missing = next(r for r in range(world) if r not in present and r != rank)
     raise WorkerLostError(
         f"process {missing} of {world} has not joined within {seconds} s: "

@@ -1,7 +1,5 @@
 """What changes from step to step: learning rate, weights of the terms, random seed."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Generator

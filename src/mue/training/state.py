@@ -1,7 +1,5 @@
 """All that changes while training."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
