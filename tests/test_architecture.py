@@ -14,6 +14,7 @@ SRC = Path(__file__).parents[1] / "src" / "mue"
 LAYERS = [
     {"version", "errors"},
     {"metrics", "collectives", "atomic", "devices"},
+    {"modes"},
     {"types", "config"},
     {"nn"},
     {"models", "objective", "data"},

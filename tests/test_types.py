@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mue.types import Case, Hypotheses, Terms, mask_distance
+from mue.types import Case, Hypotheses, Terms
 
 
 def ranking(prob: list[float], y: list[float] | None = None) -> Hypotheses:
@@ -73,66 +73,6 @@ def test_entropy_counts_the_rest_as_one_more_answer():
     assert ranking([1.0, 0.0]).entropy().item() == 0
 
 
-def test_masks_are_cut_at_one_half():
-    sure, unsure = torch.tensor([0.9, 0.1]), torch.tensor([0.6, 0.5])
-    assert mask_distance(sure.view(1, 1, 1, 1, 2), unsure.view(1, 1, 1, 1, 2)).item() == 0
-
-
-# --- merging ------------------------------------------------------------------------------------
-
-
-def test_an_answer_joins_the_first_kept_answer_that_is_near():
-    # 0.2 joins 0.0. 0.4 is near 0.2, but that one is gone, so 0.4 is kept. 0.22 could join either.
-    h = ranking([0.4, 0.3, 0.2, 0.1], y=[0.0, 0.2, 0.4, 0.22]).merge(gap, below=0.25)
-    assert h.y.flatten().tolist() == pytest.approx([0.0, 0.4])
-    assert h.prob[0].tolist() == pytest.approx([0.8, 0.2])
-    assert h.code[0].tolist() == [10, 12]
-
-
-def test_a_group_may_overtake_a_single_answer():
-    h = ranking([0.4, 0.35, 0.25], y=[0.0, 9.0, 9.1]).merge(gap, below=1.0)
-    assert h.code[0].tolist() == [11, 10]
-    assert h.prob[0].tolist() == pytest.approx([0.6, 0.4])
-
-
-def slow_merge(y: Tensor, prob: Tensor, code: Tensor, below: float) -> list[tuple[float, int]]:
-    groups: list[list] = []  # mask, probability, code
-    for mask, p, c in zip(y > 0.5, prob.tolist(), code.tolist(), strict=True):
-        for group in groups:
-            union = (mask | group[0]).sum().item()
-            if union == 0 or 1 - (mask & group[0]).sum().item() / union < below:
-                group[1] += p
-                break
-        else:
-            groups.append([mask, p, c])
-    return [(p, c) for _, p, c in sorted(groups, key=lambda g: -g[1])]
-
-
-def test_merging_a_batch_is_a_greedy_loop_over_each_input():
-    torch.manual_seed(0)
-    kinds = torch.rand(5, 1, 4, 4).round()
-    y = kinds[torch.randint(5, (16, 8))]
-    y = torch.where(torch.rand_like(y) < 0.05, 1 - y, y)  # near, and not always the same
-    prob = (0.9 * torch.randn(16, 8).softmax(dim=1)).sort(dim=1, descending=True).values
-    code = torch.stack([torch.randperm(20)[:8] for _ in range(16)])
-    before = Hypotheses(y, prob, code)
-    after = before.merge(below=0.25)
-
-    sizes = set()
-    for i in range(16):
-        groups = slow_merge(y[i], prob[i], code[i], below=0.25)
-        sizes.add(len(groups))
-        assert after.prob[i, : len(groups)].tolist() == pytest.approx([p for p, _ in groups])
-        assert after.code[i, : len(groups)].tolist() == [c for _, c in groups]
-        assert not after.prob[i, len(groups) :].any()
-        for j, c in enumerate(after.code[i]):  # each answer still belongs to its code
-            assert torch.equal(after.y[i, j], y[i][code[i] == c][0])
-    assert len(sizes) > 2  # inputs with different numbers of distinct answers
-    assert after.prob.shape[1] == max(sizes)
-    torch.testing.assert_close(after.rest, before.rest)
-    assert (after.entropy() <= before.entropy() + 1e-6).all()
-
-
 # --- sampling -----------------------------------------------------------------------------------
 
 
@@ -156,12 +96,3 @@ def test_samples_are_the_generators():
 def test_sampling_nothing_is_refused():
     with pytest.raises(ValueError, match="`n`, the number of samples, must be at least 1, got 0"):
         ranking([1.0]).sample(0)
-
-
-def test_vectors_are_merged_by_a_distance_of_their_own():
-    y = torch.tensor([[[0.0, 0.0], [1.0, 0.0], [0.1, 0.0]]])
-    h = Hypotheses(y, torch.tensor([[0.5, 0.3, 0.2]]), torch.tensor([[4, 5, 6]]))
-    merged = h.merge(torch.cdist, below=0.5)
-    torch.testing.assert_close(merged.prob, torch.tensor([[0.7, 0.3]]))
-    with pytest.raises(ValueError, match=r"IoU distance is between images.*torch\.cdist"):
-        h.merge()

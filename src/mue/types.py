@@ -7,7 +7,7 @@ c h w for images, c for vectors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import torch
@@ -15,20 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mue.errors import MueError
-from mue.metrics.overlap import iou_distance
-
-Distance = Callable[[Tensor, Tensor], Tensor]
-"""Distance of every pair of answers: (b m *y), (b n *y) -> (b m n)."""
-
-
-def mask_distance(a: Float[Tensor, "b m *y"], b: Float[Tensor, "b n *y"]) -> Float[Tensor, "b m n"]:
-    """1 - IoU of every pair of probability maps, each cut at one half."""
-    if a.ndim != 5:
-        raise MueError(
-            "the IoU distance is between images, b k c h w, and these answers have "
-            f"{a.ndim} axes; pass another `distance`, such as torch.cdist for vectors"
-        )
-    return iou_distance(a > 0.5, b > 0.5)
+from mue.modes import Distance, Modes, linkage, mask_distance, modes_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,41 +201,20 @@ class Hypotheses:
         """
         return Hypotheses(self.y, self.prob / self.prob.sum(dim=1, keepdim=True), self.code)
 
-    def merge(self, distance: Distance = mask_distance, *, below: float = 0.25) -> Hypotheses:
-        """Join answers that are the same answer and add up their probabilities.
+    def modes(self, distance: Distance = mask_distance, *, cut: float = 0.5) -> Modes:
+        """Group answers that are alike, and add up their probabilities.
 
-        From the most probable on, each answer joins the first kept answer that is nearer than
-        `below`, or is kept itself. Inputs that end with fewer answers than others are filled up
-        with copies of their first answer at probability 0.
+        Groups are joined by weighted average linkage (`mue.modes`) until all are farther apart than
+        `cut`. `mue.modes` has distances for masks, label maps and vectors.
 
         >>> y = torch.zeros(1, 3, 1, 2, 2)
         >>> y[:, 1] = 1                                # the second answer differs from the others
         >>> h = Hypotheses(y, torch.tensor([[0.4, 0.35, 0.2]]), torch.tensor([[5, 6, 7]]))
-        >>> h.merge().prob, h.merge().code
-        (tensor([[0.6000, 0.3500]]), tensor([[5, 6]]))
+        >>> h.modes().prob, h.modes().mode
+        (tensor([[0.6000, 0.3500]]), tensor([[0, 1, 0]]))
         """
-        if not callable(distance):
-            raise TypeError(
-                f"`distance` must be a function of two sets of answers, got {distance!r}; "
-                "a threshold goes into `below`"
-            )
-        similar = distance(self.y, self.y) < below
-        b, k = self.prob.shape
-        kept = torch.zeros_like(similar[:, 0])
-        home = torch.zeros_like(self.code)
-        for i in range(k):  # each step is one batched operation: k is small, b may be large
-            candidates = similar[:, i] & kept
-            joins = candidates.any(dim=1)
-            home[:, i] = torch.where(joins, candidates.int().argmax(dim=1), i)
-            kept[:, i] = ~joins
-        prob = torch.zeros_like(self.prob).scatter_add_(1, home, self.prob)
-        order = prob.masked_fill(~kept, -1).sort(dim=1, descending=True, stable=True).indices
-        order = order[:, : int(kept.sum(dim=1).amax())]
-        filler = ~kept.gather(1, order)
-        order = torch.where(filler, order[:, :1], order)
-        rows = torch.arange(b, device=order.device)[:, None]
-        sums = prob.gather(1, order).masked_fill(filler, 0)
-        return Hypotheses(self.y[rows, order], sums, self.code.gather(1, order))
+        tree = linkage(distance(self.y, self.y), self.prob)
+        return modes_of(self.y, self.prob, self.code, tree, cut)
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Hypotheses:
         """Sample n answers with replacement, each by its probability among those kept.

@@ -89,8 +89,8 @@ def _nothing(_: Path) -> None:
             "train toy --out new --model.c-in 3 --train.steps 1",
             "model.c_in must be 1",
         ),
-        (_nothing, "predict copy bars.png --k 7", "`k` must be in 1..6 (the codes of this model)"),
-        (_nothing, "predict copy bars.png --k 0 --out new", "`k` must be in 1..6"),
+        (_nothing, "predict copy bars.png --k 0 --out new", "`k` must be at least 1, got 0"),
+        (_nothing, "predict copy bars.png --coverage 0.9", "was not calibrated for it"),
         (_nothing, "predict copy", "`images` must name at least one image file, got none"),
         (_nothing, "predict copy none.png", "there is no image file none.png"),
         (_text, "predict copy corrupt.png --out new", "corrupt.png must be an image file that can"),
@@ -330,7 +330,9 @@ def test_the_report_of_a_bundled_model_goes_into_the_folder_of_runs(mue, tmp_pat
 
 @pytest.mark.usefixtures("folder")
 def test_a_prediction_in_json_is_json_alone(mue, image):
-    said = mue("predict", "copy", image, image, "--k", 3, "--json", "--device", "cpu")
+    said = mue(
+        "predict", "copy", image, image, "--k", 3, "--by", "code", "--json", "--device", "cpu"
+    )
     assert (said.code, said.err) == (0, "")
     one, two = json.loads(said.out)
     assert one == two
@@ -342,7 +344,7 @@ def test_a_prediction_in_json_is_json_alone(mue, image):
 
 @pytest.mark.usefixtures("folder", "image")
 def test_a_prediction_for_people_shows_the_rest(mue, tmp_path):
-    said = mue("predict", "copy", "bars.png", "--k", 2, "--out", "answers")
+    said = mue("predict", "copy", "bars.png", "--k", 2, "--by", "code", "--out", "answers")
     assert said.code == 0
     assert "bars.png" in said.out
     assert "rest" in said.out
@@ -353,7 +355,7 @@ def test_a_prediction_for_people_shows_the_rest(mue, tmp_path):
 
 @pytest.mark.usefixtures("folder", "image")
 def test_without_k_a_model_of_few_codes_answers_with_all_it_has(mue):
-    said = mue("predict", "copy", "bars.png", "--json")  # 6 codes
+    said = mue("predict", "copy", "bars.png", "--by", "code", "--json")  # 6 codes
     assert said.code == 0
     assert len(json.loads(said.out)[0]["answers"]) == 6
 

@@ -25,13 +25,13 @@ def images(tmp_path) -> list[Path]:
 
 def test_image_files_are_answered_as_arrays_are(trained, images, tmp_path):
     out = tmp_path / "out"
-    result = mue.predict(trained, images, k=3, out=out, device="cpu")
+    result = mue.predict(trained, images, k=3, by="code", out=out, device="cpu")
     predictor = mue.load(trained, device="cpu")
     for prediction, path in zip(result.predictions, images, strict=True):
         with Image.open(path) as file:
             h = predictor.propose(np.array(file), k=3)
         assert prediction.image == path
-        torch.testing.assert_close(prediction.hypotheses.y, h.y)
+        torch.testing.assert_close(prediction.modes.y, h.y)
         summary = prediction.summary()
         assert [a["rank"] for a in summary["answers"]] == [1, 2, 3]
         assert [a["code"] for a in summary["answers"]] == h.code[0].tolist()
@@ -47,12 +47,18 @@ def test_image_files_are_answered_as_arrays_are(trained, images, tmp_path):
     assert {path.name for path in result.files} == names
 
 
-def test_merged_answers_keep_their_whole_probability(trained, images):
-    plain = mue.predict(trained, images[:1], k=6, device="cpu").predictions[0].hypotheses
-    found = mue.predict(trained, images[:1], k=6, merge=True, device="cpu")
-    merged = found.predictions[0].hypotheses
-    assert torch.equal(merged.prob, plain.merge().prob)
-    torch.testing.assert_close(merged.prob.sum(), plain.prob.sum())
+def test_modes_are_of_all_codes_and_keep_their_whole_probability(trained, images):
+    (found,) = mue.predict(trained, images[:1], k=2, device="cpu").predictions
+    predictor = mue.load(trained, device="cpu")
+    modes = predictor.modes(found.x)
+    assert torch.equal(found.modes.prob, modes.prob[:, :2])
+    answers = found.summary()["answers"]
+    for i, answer in enumerate(answers):
+        assert answer["rank"] == i + 1
+        assert sum(m["prob"] for m in answer["members"]) == pytest.approx(answer["prob"], abs=1e-6)
+        assert answer["code"] in [m["code"] for m in answer["members"]]
+    known = sum(answer["prob"] for answer in answers) + found.summary()["rest"]
+    assert known == pytest.approx(1, abs=1e-5)
 
 
 def test_nothing_is_written_when_one_of_the_images_is_bad(trained, images, tmp_path):

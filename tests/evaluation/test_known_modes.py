@@ -25,9 +25,15 @@ class Oracle(Predictor):
         self.answer = answer
 
     def propose(
-        self, image: Any, k: int | None = None, *, min_prob: float = 0.0, generator: Any = None
-    ) -> Hypotheses:
-        del generator
+        self,
+        image: Any,
+        k: int | None = None,
+        *,
+        min_prob: float = 0.0,
+        generator: Any = None,
+        coverage: Any = None,
+    ) -> Any:
+        del generator, coverage
         h = self.answer(image)
         assert h.prob.shape[1] == k
         assert min_prob < 0.001

@@ -42,9 +42,15 @@ class Oracle(Predictor):
         self.answer = answer
 
     def propose(
-        self, image: Any, k: int | None = None, *, min_prob: float = 0.0, generator: Any = None
-    ) -> Hypotheses:
-        del k, min_prob, generator
+        self,
+        image: Any,
+        k: int | None = None,
+        *,
+        min_prob: float = 0.0,
+        generator: Any = None,
+        coverage: Any = None,
+    ) -> Any:
+        del k, min_prob, generator, coverage
         return self.answer(image)
 
 
@@ -73,7 +79,7 @@ def test_every_metric_is_the_pure_function_of_all_answers_at_once(predictor, les
         torch.testing.assert_close(found.columns[f"coverage_{k}"], one, **CLOSE)
     torch.testing.assert_close(found.columns["presence"], presence(s, p), **CLOSE)
     torch.testing.assert_close(found.columns["annotated"], annotated(ys, case.q), **CLOSE)
-    torch.testing.assert_close(found.columns["entropy"], h.merge(below=0.5).entropy(), **CLOSE)
+    torch.testing.assert_close(found.columns["entropy"], h.modes().entropy(), **CLOSE)
     torch.testing.assert_close(found.columns["rest"], torch.zeros(12), **CLOSE)
     assert (found.id, found.patient) == (case.id, case.group)
     assert found.codes == len(h.code[h.prob > 0.01].unique())
@@ -128,7 +134,7 @@ def test_the_raters_own_answers_have_no_error(predictor, lesions, case):
     torch.testing.assert_close(found.columns["presence"], found.columns["annotated"])
     assert torch.equal(found.columns["coverage_4"], torch.ones(12))
     order = torch.arange(4).expand(12, 4)
-    distinct = Hypotheses(case.ys, torch.full((12, 4), 0.25), order).merge(below=0.5)
+    distinct = Hypotheses(case.ys, torch.full((12, 4), 0.25), order).modes()
     torch.testing.assert_close(found.columns["entropy"], distinct.entropy())
     assert found.codes == 4
     report = reported(found)

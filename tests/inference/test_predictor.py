@@ -174,7 +174,7 @@ def test_proposing_leaves_every_tensor_of_the_model_as_it_was(model, trained):
     before = {name: value.clone() for name, value in predictor.network.state_dict().items()}
     predictor.network.train()  # even if somebody has switched it
     h = predictor.propose(torch.rand(2, 1, 28, 56), k=5)
-    h.merge()
+    h.modes()
     h.sample(3)
     after = predictor.network.state_dict()
     assert list(before) == list(after)

@@ -3,6 +3,7 @@ import pytest
 import torch
 from matplotlib.collections import PathCollection
 
+from mue.modes import euclidean_distance
 from mue.plots.answers import plot_answers, plot_points
 from mue.types import Hypotheses
 
@@ -45,7 +46,9 @@ def test_colours_and_classes_are_shown_as_what_they_are():
 def test_points_are_plotted_with_their_answers_and_what_is_left_out(words, pixels):
     y = torch.tensor([[[1.0, 0.0], [0.0, 2.0], [3.0, 3.0]]])
     h = Hypotheses(y, torch.tensor([[0.75, 0.125, 0.001]]), torch.arange(3)[None])
-    figure = plot_points(torch.tensor([[1.0, 0.5]]), h, y[:, :2], "points")
+    figure = plot_points(
+        torch.tensor([[1.0, 0.5]]), h.modes(euclidean_distance, cut=0.0), y[:, :2], "points"
+    )
     (ax,) = figure.axes
     (dots,) = ax.collections
     assert isinstance(dots, PathCollection)

@@ -117,11 +117,15 @@ def _print_raters(content: dict[str, Any]) -> None:
 @print_result.register
 def _(result: PredictionResult) -> None:
     for content in result.report:
-        table = Table("rank", "probability", "code", title=content["image"])
+        table = Table("rank", "probability", "codes", "spread", title=content["image"])
         for answer in content["answers"]:
-            table.add_row(str(answer["rank"]), f"{answer['prob']:.4f}", str(answer["code"]))
-        table.add_row("rest", f"{content['rest']:.4f}", "", style="dim")
+            codes = " ".join(str(member["code"]) for member in answer["members"])
+            numbers = f"{answer['prob']:.4f}", codes, f"{answer['spread']:.3f}"
+            table.add_row(str(answer["rank"]), *numbers)
+        table.add_row("rest", f"{content['rest']:.4f}", "", "", style="dim")
         _out.print(table)
+        if content["coverage"]:
+            print_line(f"the answer of {content['coverage']:.0%} of new raters is among these")
     if result.files:
         print_file("answers", result.files[0].parent)
 

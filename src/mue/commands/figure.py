@@ -157,9 +157,9 @@ def _examples(model: LoadedModel, split: Split) -> Figures:
     case = source.case(torch.arange(64, device=predictor.device))
     first = [case.group.index(g) for g in sorted(set(case.group))]
     if predictor.network.axes == 1 and predictor.codes:
-        h = predictor.propose(case.x[first], predictor.max_answers)
-        merged, x, ys = h.merge(torch.cdist, below=0.5).cpu(), case.x[first], case.ys[first]
-        yield "answers.png", plot_points(x.cpu(), merged, ys.cpu(), model.name)
+        x, ys = case.x[first], case.ys[first]
+        modes = predictor.modes(x).cpu()
+        yield "answers.png", plot_points(x.cpu(), modes, ys.cpu(), model.name)
         return
     more = [i for i in range(64) if i not in first][: _EXAMPLES - len(first)]
     kind = "samples" if predictor.is_sampler else "top" if predictor.codes else "answers"

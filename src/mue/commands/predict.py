@@ -13,26 +13,41 @@ from mue.commands.report import Model, load_models, require_empty
 from mue.devices import Device
 from mue.errors import MueError
 from mue.inference.files import read_image
-from mue.types import Hypotheses
+from mue.inference.predictor import By
+from mue.modes import Modes
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """An image file, its pixels as the model takes them, and the answers: a batch of one."""
+    """An image file, its pixels as the model takes them, and the ranked modes: a batch of one."""
 
     image: Path
     x: Tensor
-    hypotheses: Hypotheses
+    modes: Modes
 
     def summary(self) -> dict[str, Any]:
-        """Probabilities and codes."""
-        h = self.hypotheses
-        ranked = enumerate(zip(h.prob[0].tolist(), h.code[0].tolist(), strict=True), 1)
+        """Probabilities, codes and members."""
+        modes = self.modes
+        columns = zip(modes.answer_prob[0].tolist(), modes.answer_code[0].tolist(), strict=True)
+        answers = [{"prob": p, "code": code} for p, code in columns]
+        mode, spread = modes.mode[0].tolist(), modes.spread[0].tolist()
+        ranked = zip(modes.prob[0].tolist(), modes.representative[0].tolist(), spread, strict=True)
         return {
             "image": str(self.image),
-            "answers": [{"rank": i, "prob": p, "code": code} for i, (p, code) in ranked],
-            "rest": h.rest[0].item(),
-            "entropy": h.entropy()[0].item(),
+            "cut": modes.cut,
+            "coverage": modes.coverage,
+            "answers": [
+                {
+                    "rank": i + 1,
+                    "prob": p,
+                    "code": answers[j]["code"],
+                    "spread": s,
+                    "members": [a for a, m in zip(answers, mode, strict=True) if m == i],
+                }
+                for i, (p, j, s) in enumerate(ranked)
+            ],
+            "rest": modes.rest[0].item(),
+            "entropy": modes.entropy()[0].item(),
         }
 
 
@@ -53,8 +68,9 @@ def predict(
     model: Model,
     images: Sequence[str | Path],
     *,
-    k: int | None = None,
-    merge: bool = False,
+    k: int = 8,
+    by: By = "mode",
+    coverage: float | None = None,
     out: str | Path | None = None,
     device: Device = "auto",
 ) -> PredictionResult:
@@ -63,20 +79,23 @@ def predict(
     Args:
         model: A bundled model, a run folder, or a predictor.
         images: Image files.
-        k: How many answers; by default 8, or all where there are fewer.
-        merge: Whether to join answers that are the same, and add up their probabilities.
+        k: How many to show, at most; the probability of the others is `rest`.
+        by: Whether answers that are alike are grouped into a mode, or each code stands alone.
+        coverage: Show as many modes as hold the answer of a new rater with this probability.
         out: Folder for the answers as PNG, with an overview of each image.
         device: Where to compute.
     """
     if not images:
         raise MueError("`images` must name at least one image file, got none")
+    if k < 1:
+        raise MueError(f"`k` must be at least 1, got {k}")
     (loaded,) = load_models([model], device=device)
     predictor = loaded.predictor
     pixels = [read_image(path, predictor.config.model.c_in) for path in images]
     found: list[Prediction] = []
     for path, x in zip(images, pixels, strict=True):
-        h = predictor.propose(x, k)
-        found.append(Prediction(Path(path), x, h.merge() if merge else h))
+        modes = predictor.modes(x, by=by, coverage=coverage)
+        found.append(Prediction(Path(path), x, modes if coverage else modes.top(k)))
     files = _write(found, Path(out)) if out is not None else []
     return PredictionResult(tuple(found), tuple(files))
 
@@ -90,8 +109,8 @@ def _write(predictions: list[Prediction], folder: Path) -> list[Path]:
         raise MueError("`images` must have different names where answers are written to a folder")
     files: list[Path] = []
     for p in predictions:
-        h, stem = p.hypotheses, folder / p.image.stem
-        files += [save_image(y, Path(f"{stem}-{j + 1}.png")) for j, y in enumerate(h.y[0])]
-        overview = plot_answers(p.x[None], h, p.image.name)
+        stem = folder / p.image.stem
+        files += [save_image(y, Path(f"{stem}-{j + 1}.png")) for j, y in enumerate(p.modes.y[0])]
+        overview = plot_answers(p.x[None], p.modes, p.image.name)
         files.append(save_figure(overview, Path(f"{stem}-answers.png")))
     return files

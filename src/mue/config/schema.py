@@ -221,6 +221,30 @@ class TrainConfig(_Section):
         _require(len(self.factors) == len(self.milestones), "train.factors", words, self.factors)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModesConfig:
+    """How answers are grouped into modes, and how many are shown: what `mue calibrate` finds."""
+
+    cut: float = 0.0
+    """Distance beyond which groups of answers stay apart; 0 is the default of the likelihood: half
+    for masks and label maps, two deviations for vectors."""
+    iou: float = 0.5
+    """Overlap from which on an answer is that of a rater."""
+    coverage: tuple[float, ...] = ()
+    """Shares of new raters whose answer is to be among the modes that are shown."""
+    limits: tuple[float, ...] = ()
+    """For each of them: the probability ranked before the last mode that is shown."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no tree could be cut at."""
+        _check(self, "modes", "cut", _NOT_NEGATIVE)
+        _check(self, "modes", "iou", ("in (0, 1]", lambda v: 0 < v <= 1))
+        _check(self, "modes", "coverage", _ASCENDING)
+        _check(self, "modes", "limits", _ASCENDING)
+        words = f"as many as the {len(self.coverage)} of modes.coverage"
+        _check(self, "modes", "limits", (words, lambda v: len(v) == len(self.coverage)))
+
+
 Switch = Literal["auto", "on", "off"]
 """`auto`: where the device can and it is faster. `on`: always, or an error. `off`: never."""
 
@@ -264,6 +288,7 @@ class Config:
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     compute: ComputeConfig = field(default_factory=ComputeConfig)
+    modes: ModesConfig = field(default_factory=ModesConfig)
 
     def __post_init__(self) -> None:
         words = f"0 for the method {self.method!r}: only `heads` answers by dropping features"

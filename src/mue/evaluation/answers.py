@@ -9,15 +9,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mue.data.source import Source
-from mue.inference.predictor import Predictor
+from mue.inference.predictor import MIN_PROB, Predictor
 from mue.types import Case, Hypotheses
 
 Progress = Callable[[int, int], None]
 """Called with the number of items that are done, and of all."""
 MAX_ANSWERS = 64
 """Answers that are decoded for an input with several raters, at most."""
-MIN_PROB = 1e-4
-"""Answers less probable than this, for all inputs of a batch, are not decoded; they are `rest`."""
 IN_USE = 0.01
 """A code counts as in use when it is more probable than this for some input."""
 

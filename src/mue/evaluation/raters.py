@@ -120,7 +120,7 @@ def _entropy(m: Masks) -> Tensor:
     """Entropy of the distinct answers, in nats: those that overlap by half are one."""
     h, k = m.hypotheses, MAX_ANSWERS
     top = Hypotheses(h.y[:, :k], h.prob[:, :k], h.code[:, :k]).normalized()
-    return top.merge(below=0.5).entropy()
+    return top.modes(cut=0.5).entropy()
 
 
 @dataclass(frozen=True, slots=True)

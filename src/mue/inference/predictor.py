@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, overload
 
 import numpy as np
 import torch
@@ -15,11 +16,28 @@ from mue.inference.decoding import for_inference
 from mue.models.heads import Heads
 from mue.models.modal import Modal
 from mue.models.probunet import ProbUNet
+from mue.modes import (
+    Distance,
+    Modes,
+    class_distance,
+    euclidean_distance,
+    linkage,
+    mask_distance,
+    modes_of,
+    ungrouped,
+)
 from mue.objective import pixel_values
 from mue.types import Hypotheses
 
 MAX_SAMPLES = 4096
 """Maximum number of samples of a baseline for an input."""
+SAMPLES = 100
+"""How many samples of a baseline modes are formed of, where nothing else is said."""
+MIN_PROB = 1e-4
+"""Answers less probable than this are in no mode but in `rest`."""
+_FEW = 64  # codes that are all decoded: leaving some out would wait for the device
+By = Literal["mode", "code"]
+"""Whether answers that are alike are grouped, or each stands alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +89,27 @@ class Predictor:
         """Whether its answers are random samples, as those of some baselines."""
         return self.network.max_answers is None
 
+    @overload
+    def propose(
+        self,
+        image: Shaped[Tensor | np.ndarray, "..."],
+        k: int | None = None,
+        *,
+        min_prob: float = 0.0,
+        generator: torch.Generator | None = None,
+    ) -> Hypotheses: ...
+
+    @overload
+    def propose(
+        self,
+        image: Shaped[Tensor | np.ndarray, "..."],
+        k: int | None = None,
+        *,
+        min_prob: float = 0.0,
+        generator: torch.Generator | None = None,
+        coverage: float,
+    ) -> Modes: ...
+
     @torch.inference_mode()
     def propose(
         self,
@@ -79,7 +118,8 @@ class Predictor:
         *,
         min_prob: float = 0.0,
         generator: torch.Generator | None = None,
-    ) -> Hypotheses:
+        coverage: float | None = None,
+    ) -> Hypotheses | Modes:
         """The k most probable answers to each input, from one forward pass: 8, or all there are.
 
         Answers less probable than `min_prob` are not kept: their probability is 0 and its mass in
@@ -92,11 +132,79 @@ class Predictor:
         unsigned integers, which are divided by the maximum of their type, or as booleans; a vector
         is c. One more axis in front makes a batch; the result always has one: an image alone is a
         batch of one.
+
+        With `coverage` the result is the `modes` of all answers, as many as must be shown so that
+        the answer of a new rater is among them with that probability (`mue calibrate`).
         """
+        if coverage is not None:
+            return self.modes(image, k, generator=generator, coverage=coverage)
         k = self._count(k)
         generator = generator or torch.Generator().manual_seed(0)
         found = self._answers(self._batch(image), k, min_prob, generator)
         return Hypotheses(found.y, found.prob, found.code)
+
+    def modes(
+        self,
+        image: Shaped[Tensor | np.ndarray, "..."],
+        k: int | None = None,
+        *,
+        by: By = "mode",
+        cut: float | None = None,
+        coverage: float | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Modes:
+        """The answers to each input as modes, from one forward pass: over all codes, or k answers.
+
+        `cut` is the level of the tree, by default the one that calibration chose. `coverage` asks
+        for as many modes as hold the answer of a new rater with that probability.
+        """
+        limit = None if coverage is None else self._limit(coverage)
+        k = min(self.max_answers, SAMPLES if self.is_sampler else MAX_SAMPLES) if k is None else k
+        h = self.propose(image, k, min_prob=MIN_PROB if k > _FEW else 0.0, generator=generator)
+        found = self.group(h, by=by, cut=cut)
+        return found if limit is None else found.first(limit[1], coverage=limit[0])
+
+    @torch.inference_mode()
+    def group(self, h: Hypotheses, *, by: By = "mode", cut: float | None = None) -> Modes:
+        """Group answers of this model by the distance that suits their likelihood."""
+        distance, prob = self.distance(h.y, h.y), h.prob.where(h.prob >= MIN_PROB, 0)
+        tree = ungrouped(distance) if by == "code" else linkage(distance, prob)
+        return modes_of(h.y, prob, h.code, tree, self.cut if cut is None else cut)
+
+    @property
+    def distance(self) -> Distance:
+        """Of two answers: 1 - IoU, or where answers are no masks the l2 distance."""
+        kind = self.config.objective.likelihood
+        masks = mask_distance if kind == "bernoulli" else class_distance
+        return euclidean_distance if kind == "normal" or self.network.axes == 1 else masks
+
+    @property
+    def cut(self) -> float:
+        """Distance beyond which groups of answers stay apart.
+
+        Two normal distributions have one maximum together up to a distance of two deviations.
+        """
+        if chosen := self.config.modes.cut:
+            return chosen
+        return (
+            0.5 if self.distance is not euclidean_distance else 2 * self.config.objective.deviation
+        )
+
+    def _limit(self, coverage: float) -> tuple[float, float]:
+        """The least calibrated coverage that is enough, and the limit of `Modes.first` for it."""
+        known = self.config.modes.coverage
+        if not known:
+            raise MueError(
+                f"a `coverage` of {coverage:g} cannot be promised by a model that was not "
+                "calibrated for it; run `mue calibrate` first"
+            )
+        for pair in zip(known, self.config.modes.limits, strict=True):
+            if 0 < coverage <= pair[0]:
+                return pair
+        raise MueError(
+            f"`coverage` must be in (0, {known[-1]:g}], the highest that this model was calibrated "
+            f"for, got {coverage:g}; `mue calibrate --coverage` asks for more where it is reachable"
+        )
 
     def _answers(self, x: Tensor, k: int, min_prob: float, generator: torch.Generator) -> Answers:
         """What the network proposes for inputs as it takes them."""

@@ -11,13 +11,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from mue.modes import Modes
 from mue.plots.style import BLUE, GREY, INK, RED, legend_below, new_figure
 from mue.types import Hypotheses
 
 
 def plot_answers(
     x: Float[Tensor, "b c h w"],
-    hypotheses: Hypotheses,
+    hypotheses: Hypotheses | Modes,
     title: str,
     names: Sequence[str] | None = None,
 ) -> Figure:
@@ -29,7 +30,7 @@ def plot_answers(
     below each column that they are not ranked.
     """
     b, k = hypotheses.prob.shape
-    ranked = bool((hypotheses.code >= 0).all())
+    ranked = isinstance(hypotheses, Modes) or bool((hypotheses.code >= 0).all())
     height, width = x.shape[-2:]
     cell = 1.9 if width > 1.5 * height else 1.2
     size = cell * b + 0.3, (k + 1) * (cell * height / width + 0.2) + 0.8
@@ -50,7 +51,7 @@ def plot_answers(
 
 
 def plot_points(
-    x: Float[Tensor, "b 2"], hypotheses: Hypotheses, ys: Float[Tensor, "b m 2"], title: str
+    x: Float[Tensor, "b 2"], hypotheses: Modes, ys: Float[Tensor, "b m 2"], title: str
 ) -> Figure:
     """Points of the plane with their answers; the area of an answer is its probability."""
     b = len(x)

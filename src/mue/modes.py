@@ -1,0 +1,276 @@
+"""Modes: answers that are alike, grouped by a tree that can be cut at any level.
+
+Axes as in `mue.types`: b batch, k answers, m modes, `*y` the axes of one answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from mue.errors import MueError
+from mue.metrics.overlap import iou_distance
+
+Distance = Callable[[Tensor, Tensor], Tensor]
+"""Distance of every pair of answers: (b m *y), (b n *y) -> (b m n)."""
+
+
+def mask_distance(a: Float[Tensor, "b m *y"], b: Float[Tensor, "b n *y"]) -> Float[Tensor, "b m n"]:
+    """1 - IoU of every pair of probability maps, each cut at one half."""
+    _require_images(a)
+    s = a > 0.5
+    return iou_distance(s, s if b is a else b > 0.5)
+
+
+def class_distance(
+    a: Float[Tensor, "b m *y"], b: Float[Tensor, "b n *y"]
+) -> Float[Tensor, "b m n"]:
+    """1 - IoU of every pair of label maps, the mean over the classes present in either.
+
+    A pixel belongs to its most probable class.
+    """
+    _require_images(a)
+
+    def masks(y: Tensor) -> Tensor:
+        return torch.zeros_like(y, dtype=torch.bool).scatter_(2, y.argmax(dim=2, keepdim=True), 1)
+
+    s = masks(a)
+    return iou_distance(s, s if b is a else masks(b))
+
+
+def euclidean_distance(
+    a: Float[Tensor, "b m *y"], b: Float[Tensor, "b n *y"]
+) -> Float[Tensor, "b m n"]:
+    """The l2 distance of every pair."""
+    return torch.cdist(a.flatten(2).float(), b.flatten(2).float())
+
+
+def _require_images(a: Tensor) -> None:
+    if a.ndim != 5:
+        raise MueError(
+            "the IoU distance is between images, b k c h w, and these answers have "
+            f"{a.ndim} axes; pass another `distance`, such as mue.modes.euclidean_distance"
+        )
+
+
+# --- the tree -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """How the answers to each input are joined, step by step, into fewer and fewer groups.
+
+    A group is named by its first answer. Every answer names a group until, at `height`, that group
+    is joined to the one of `parent`; the last group of all has the height infinity.
+
+    Attributes:
+        distance: Distance of every pair of answers.
+        parent: The group that each answer's group is joined to.
+        height: Distance of the two groups; it never falls on the way to the last group.
+    """
+
+    distance: Float[Tensor, "b k k"]
+    parent: Int[Tensor, "b k"]
+    height: Float[Tensor, "b k"]
+
+    def groups(self, cut: float) -> Int[Tensor, "b k"]:
+        """The group of each answer when groups farther apart than `cut` stay apart.
+
+        >>> d = torch.tensor([[[0.0, 0.2, 1.0], [0.2, 0.0, 1.0], [1.0, 1.0, 0.0]]])
+        >>> linkage(d, torch.tensor([[0.5, 0.3, 0.2]])).groups(0.5)
+        tensor([[0, 0, 2]])
+        """
+        k = self.parent.shape[1]
+        group = torch.where(self.height <= cut, self.parent, torch.arange(k, device=self.device))
+        for _ in range((k - 1).bit_length()):  # each pass doubles how far an answer has climbed
+            group = group.gather(1, group)
+        return group
+
+    @property
+    def device(self) -> torch.device:
+        """Where it is."""
+        return self.height.device
+
+
+def linkage(distance: Float[Tensor, "b k k"], prob: Float[Tensor, "b k"]) -> Tree:
+    """Weighted average linkage: the two nearest groups are joined until one is left.
+
+        d(A, B) = sum_{i in A, j in B} p_i p_j d_ij / (p(A) p(B))
+
+    Answers of probability 0 are joined to nothing. In a tie the most probable answers come first.
+    """
+    b, k = prob.shape
+    d, weight = distance.double(), prob.double()
+    alone = torch.eye(k, dtype=torch.bool, device=d.device) | (weight <= 0)[:, None]
+    d = d.masked_fill(alone | alone.mT, torch.inf)
+    weight = weight.clamp_min(torch.finfo(torch.double).tiny)
+    parent = torch.arange(k, device=d.device).repeat(b, 1)
+    height = torch.full_like(weight, torch.inf)
+    row = torch.arange(b, device=d.device)
+    for _ in range(k - 1):  # each step is a few batched operations: k is small, b may be large
+        least, pair = d.flatten(1).min(dim=1)
+        i, j = pair // k, pair % k
+        both = torch.stack([i, j], dim=1)
+        share = weight.gather(1, both)
+        total = share.sum(dim=1, keepdim=True)
+        joined = (share.unsqueeze(2) * d[row[:, None], both]).sum(dim=1) / total
+        d[row, i], d[row, :, i] = joined, joined
+        d[row, j], d[row, :, j] = torch.inf, torch.inf
+        weight.scatter_(1, i[:, None], total)
+        parent.scatter_(1, j[:, None], i[:, None])
+        height.scatter_(1, j[:, None], least[:, None])
+    return Tree(distance, parent, height)
+
+
+# --- the modes ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Modes:
+    """The answers to a batch of inputs as modes, the most probable first.
+
+    Inputs with fewer modes than others are filled up with copies of their first at probability 0.
+
+    Attributes:
+        y: The representative of each mode: its member of least expected distance to the others.
+        prob: The sum of its members' probabilities.
+        spread: Expected distance of a member to the representative.
+        representative: Which answer that is.
+        mode: The mode of each answer, or -1 where it is in none that is kept.
+        answers: Every answer, the most probable first.
+        answer_prob: Its probability.
+        answer_code: Row of the code book behind it, or -1 for a model without codes.
+        tree: How the answers are joined.
+        cut: The level at which the tree is cut.
+        coverage: The probability, promised by calibration, that the answer of a new rater is in
+            one of these modes; None where nothing was promised.
+    """
+
+    y: Float[Tensor, "b m *y"]
+    prob: Float[Tensor, "b m"]
+    spread: Float[Tensor, "b m"]
+    representative: Int[Tensor, "b m"]
+    mode: Int[Tensor, "b k"]
+    answers: Float[Tensor, "b k *y"]
+    answer_prob: Float[Tensor, "b k"]
+    answer_code: Int[Tensor, "b k"]
+    tree: Tree
+    cut: float
+    coverage: float | None = None
+
+    @property
+    def rest(self) -> Float[Tensor, " b"]:
+        """Probability of what is in none of these modes."""
+        return (1 - self.prob.sum(dim=1)).clamp_min(0)
+
+    @property
+    def count(self) -> Int[Tensor, " b"]:
+        """How many modes each input has."""
+        return (self.prob > 0).sum(dim=1)
+
+    @property
+    def member(self) -> Bool[Tensor, "b k m"]:
+        """Whether each answer is in each mode."""
+        return self.mode[:, :, None] == torch.arange(self.prob.shape[1], device=self.mode.device)
+
+    def mean(self) -> Float[Tensor, "b m *y"]:
+        """The mean answer of each mode, its members weighted by their probability."""
+        weight = self.member * self.answer_prob[:, :, None]
+        total = weight.sum(dim=1, keepdim=True).clamp_min(torch.finfo(weight.dtype).tiny)
+        return torch.einsum("bkm,bk...->bm...", weight / total, self.answers)
+
+    def at(self, cut: float) -> Modes:
+        """The modes of the same tree, cut at another level."""
+        return modes_of(self.answers, self.answer_prob, self.answer_code, self.tree, cut)
+
+    def ranked_before(self) -> Float[Tensor, "b m"]:
+        """Probability of the modes ranked before each mode."""
+        return self.prob.cumsum(dim=1) - self.prob
+
+    def first(self, limit: float, *, coverage: float | None = None) -> Modes:
+        """The modes before which at most `limit` of the probability is ranked: always the first."""
+        return replace(self._kept(self.ranked_before() <= limit), coverage=coverage)
+
+    def top(self, k: int) -> Modes:
+        """The k most probable modes."""
+        if k < 1:
+            raise MueError(f"`k` must be at least 1, got {k}")
+        return self._kept(torch.arange(self.prob.shape[1], device=self.prob.device) < k)
+
+    def _kept(self, shown: Tensor) -> Modes:
+        shown = shown & (self.prob > 0)
+        m = max(1, int(shown.sum(dim=1).amax()))
+        return replace(
+            self,
+            y=self.y[:, :m],
+            prob=self.prob.where(shown, 0)[:, :m],
+            spread=self.spread[:, :m],
+            representative=self.representative[:, :m],
+            mode=self.mode.where((self.mode >= 0) & shown.gather(1, self.mode.clamp_min(0)), -1),
+        )
+
+    def entropy(self) -> Float[Tensor, " b"]:
+        """Entropy of the modes in nats; `rest` counts as one more."""
+        p = torch.cat([self.prob, self.rest[:, None]], dim=1)
+        return -torch.xlogy(p, p).sum(dim=1)
+
+    def cpu(self) -> Modes:
+        """The same modes in the memory of the host."""
+        tree = Tree(self.tree.distance.cpu(), self.tree.parent.cpu(), self.tree.height.cpu())
+        names = ("y", "prob", "spread", "representative", "mode")
+        moved = {name: getattr(self, name).cpu() for name in (*names, *_ANSWERS)}
+        return replace(self, tree=tree, **moved)
+
+
+_ANSWERS = ("answers", "answer_prob", "answer_code")
+
+
+def ungrouped(distance: Float[Tensor, "b k k"]) -> Tree:
+    """The tree that joins nothing: each answer is a mode."""
+    b, k, _ = distance.shape
+    parent = torch.arange(k, device=distance.device).repeat(b, 1)
+    return Tree(distance, parent, torch.full_like(parent, torch.inf, dtype=torch.double))
+
+
+def modes_of(
+    y: Float[Tensor, "b k *y"],
+    prob: Float[Tensor, "b k"],
+    code: Int[Tensor, "b k"],
+    tree: Tree,
+    cut: float,
+) -> Modes:
+    """The modes of answers whose tree is cut at a level."""
+    if not 0 <= cut < torch.inf:
+        raise MueError(f"`cut` must be a distance of at least 0, got {cut}")
+    b, k = prob.shape
+    answer, group, kept = torch.arange(k, device=prob.device), tree.groups(cut), prob > 0
+    same = (group[:, :, None] == group[:, None]) * prob[:, None]
+    total = same.sum(dim=2)  # not scatter_add_, whose order is not determined on a GPU
+    heads = (group == answer) & kept
+    order = total.masked_fill(~heads, -1).argsort(dim=1, descending=True, stable=True)
+    rank = torch.empty_like(order).scatter_(1, order, answer.expand(b, k))
+    mode = rank.gather(1, group).where(kept, -1)
+    order = order[:, : int(heads.sum(dim=1).amax())]
+    missing = ~heads.gather(1, order)
+    member = mode[:, :, None] == answer[: order.shape[1]]
+    expected = (tree.distance * same).sum(dim=2)
+    least, representative = expected[:, :, None].masked_fill(~member, torch.inf).min(dim=1)
+    representative = representative.where(~missing, representative[:, :1])
+    total = total.gather(1, order).masked_fill(missing, 0)
+    rows = torch.arange(b, device=order.device)[:, None]
+    return Modes(
+        y=y[rows, representative],
+        prob=total,
+        spread=(least / total).masked_fill(missing, 0),
+        representative=representative,
+        mode=mode,
+        answers=y,
+        answer_prob=prob,
+        answer_code=code,
+        tree=tree,
+        cut=cut,
+    )
