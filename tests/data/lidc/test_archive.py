@@ -100,6 +100,16 @@ def test_a_truncated_archive_is_named_after_what_came_before_it(pack: Make, name
     assert "truncated or damaged" in last.why
 
 
+def test_a_damaged_header_is_not_taken_for_the_end(pack: Make):
+    source = pack(FILES, "s.tar")
+    data = bytearray(source.read_bytes())
+    data[1024 + 148 : 1024 + 154] = b"000000"  # the checksum of the second file's header
+    source.write_bytes(data)
+    first, last = all_of(source)
+    assert isinstance(first, File)
+    assert last == Rejected("s.tar", "is truncated or damaged as an archive (a header is damaged)")
+
+
 def test_what_is_no_archive_is_named(tmp_path: Path):
     (tmp_path / "a.tar.gz").write_bytes(b"not a tar archive at all" * 100)
     (bad,) = all_of(tmp_path / "a.tar.gz")

@@ -18,8 +18,6 @@ from mue.errors import MueError
 
 MAX_FILE_BYTES = 64 * 2**20
 """Size of the largest file that is read: those of LIDC-IDRI are far smaller."""
-DAMAGED = (EOFError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError)
-"""What a parser of files raises for one that is damaged."""
 _CHUNK = 2**20
 
 
@@ -103,8 +101,28 @@ def iterate_files(
         MueError: A member of an archive is a link, a device, or has a path that leaves the
             archive, as in an attack.
     """
-    iterate = _iterate_folder if source.is_dir() else _iterate_archive
-    return iterate(source, bytes_needed, progress)
+    if not source.is_dir():
+        yield from _iterate_archive(source, bytes_needed, progress)
+        return
+    for path in _files(source):
+        name = path.relative_to(source).as_posix()
+        try:
+            size = path.stat().st_size
+            if need := bytes_needed(name):
+                with path.open("rb") as file:
+                    yield _read(file.read, need, size, name, name)
+            progress.add_(size)
+        except OSError as error:
+            yield Rejected(name, f"cannot be read: {error.strerror}")
+
+
+def _read(
+    read: Callable[[int], bytes], need: int, size: int, name: str, path: str
+) -> File | Rejected:
+    if size > MAX_FILE_BYTES:
+        why = f"has {size} bytes, more than the {MAX_FILE_BYTES} that any file may have"
+        return Rejected(path, why)
+    return File(name, path, read(need))
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -129,25 +147,6 @@ def _is_hidden(name: str) -> bool:
     return name.startswith(".") or name == "__MACOSX"
 
 
-def _iterate_folder(
-    source: Path, bytes_needed: Callable[[str], int], progress: ByteProgress
-) -> Iterator[File | Rejected]:
-    for path in _files(source):
-        name = path.relative_to(source).as_posix()
-        try:
-            size = path.stat().st_size
-            if need := bytes_needed(name):
-                if size > MAX_FILE_BYTES:
-                    yield _too_large(name, size)
-                else:
-                    with path.open("rb") as file:
-                        yield File(name, name, file.read(need))
-        except OSError as error:
-            yield Rejected(name, f"cannot be read: {error.strerror}")
-        else:
-            progress.add_(size)
-
-
 def _iterate_archive(
     source: Path, bytes_needed: Callable[[str], int], progress: ByteProgress
 ) -> Iterator[File | Rejected]:
@@ -160,17 +159,12 @@ def _iterate_archive(
                     while (info := tar.next()) is not None:
                         tar.members.clear()  # pyright: ignore[reportAttributeAccessIssue]  kept, they fill memory
                         name = _safe(info, source.name)
-                        path = f"{source.name}/{name}"
                         hidden = any(_is_hidden(part) for part in PurePosixPath(name).parts)
-                        need = 0 if hidden or not info.isfile() else bytes_needed(name)
-                        if need and info.size > MAX_FILE_BYTES:
-                            yield _too_large(path, info.size)
-                        elif need:
-                            stream.seek(info.offset_data)
-                            data = stream.read(min(need, info.size))
-                            if len(data) < min(need, info.size):
-                                raise EOFError("the last file is truncated")
-                            yield File(name, path, data)
+                        need = 0 if hidden else bytes_needed(name)
+                        if need and (file := tar.extractfile(info)) is not None:
+                            yield _read(file.read, need, info.size, name, f"{source.name}/{name}")
+                if any(stream.last):  # zeros mark the end of an archive
+                    raise tarfile.ReadError("a header is damaged")
                 stream.seek(sys.maxsize)  # gzip's checksum is at its end
         except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
             yield Rejected(source.name, f"is truncated or damaged as an archive ({error})")
@@ -185,6 +179,7 @@ class _ForwardReader:
 
     def __init__(self, file: io.BufferedIOBase, name: str) -> None:
         self._file, self._name, self._at = file, name, 0
+        self.last = b""  # what was read last
 
     def tell(self) -> int:
         return self._at
@@ -196,14 +191,14 @@ class _ForwardReader:
             pass
 
     def read(self, count: int) -> bytes:
-        if count > MAX_FILE_BYTES:
+        if not 0 <= count <= MAX_FILE_BYTES:
             raise MueError(
                 f"the archive {self._name} has a header that claims {count} bytes, "
                 f"more than the {MAX_FILE_BYTES} that any file may have"
             )
-        data = self._file.read(count)
-        self._at += len(data)
-        return data
+        self.last = self._file.read(count)
+        self._at += len(self.last)
+        return self.last
 
 
 def _safe(info: tarfile.TarInfo, archive: str) -> str:
@@ -224,9 +219,3 @@ def _safe(info: tarfile.TarInfo, archive: str) -> str:
                 "nothing of such an archive is read"
             )
     return path.as_posix()
-
-
-def _too_large(what: str, size: int) -> Rejected:
-    return Rejected(
-        what, f"has {size} bytes, more than the {MAX_FILE_BYTES} that any file may have"
-    )

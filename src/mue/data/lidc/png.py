@@ -34,8 +34,6 @@ _CROPS = re.compile(
 _CROP_STEM = re.compile(r"(?P<slice>.+?)(?:_(?P<crop>c\d+))?")
 _CROP_PATIENT = re.compile(r"(?P<patient>LIDC-IDRI-\d+|[^_]+)_(?P<stem>.+)")
 _SIGNATURE, _END = b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"
-
-
 Part = tuple[Key, int | None]
 """What the name of a file says: its slice, and the number of the mask or None for the image."""
 
@@ -49,7 +47,8 @@ def parse_slices(name: str) -> Part | None:
     """
     if (found := _SLICES.fullmatch(name)) is None:
         return None
-    return (found["patient"], found["nodule"], found["slice"]), _number(found["mask"])
+    mask = int(found["mask"]) if found["mask"] else None
+    return (found["patient"], found["nodule"], found["slice"]), mask
 
 
 def parse_crops(name: str) -> Part | None:
@@ -71,12 +70,8 @@ def parse_crops(name: str) -> Part | None:
         patient, stem = (split["patient"], split["stem"]) if split else (patient, patient)
     parts = _CROP_STEM.fullmatch(stem)
     assert parts is not None
-    key = patient, parts["crop"] or "c0", parts["slice"].replace("/", "_")
-    return key, _number(found["mask"])
-
-
-def _number(mask: str | None) -> int | None:
-    return None if mask is None else int(mask)
+    mask = int(found["mask"]) if found["mask"] else None
+    return (patient, parts["crop"] or "c0", parts["slice"].replace("/", "_")), mask
 
 
 def read(
