@@ -28,6 +28,7 @@ _POSITIVE: Contract = "positive", lambda v: 0 < v < math.inf
 _SPREAD: Contract = "positive", lambda v: 0 < v < 1e6
 _SEED: Contract = "in 0..2^63-1", lambda v: 0 <= v < 2**63
 _BELOW_ONE: Contract = "in [0, 1)", lambda v: 0 <= v < 1
+_OVERLAP: Contract = "in (0, 1]", lambda v: 0 < v <= 1
 _SHARE: Contract = "a share of the training in [0, 1]", lambda v: 0 <= v <= 1
 _WIDTHS: Contract = (
     "at most 12 widths in 1..4096",
@@ -222,27 +223,24 @@ class TrainConfig(_Section):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModesConfig:
+class ModesConfig(_Section):
     """How answers are grouped into modes, and how many are shown: what `mue calibrate` finds."""
 
-    cut: float = 0.0
+    section = "modes"
+    cut: Annotated[float, _NOT_NEGATIVE] = 0.0
     """Distance beyond which groups of answers stay apart; 0 is the default of the likelihood: half
     for masks and label maps, two deviations for vectors."""
-    iou: float = 0.5
+    iou: Annotated[float, _OVERLAP] = 0.5
     """Overlap from which on an answer is that of a rater."""
-    coverage: tuple[float, ...] = ()
+    coverage: Annotated[tuple[float, ...], _ASCENDING] = ()
     """Shares of new raters whose answer is to be among the modes that are shown."""
-    limits: tuple[float, ...] = ()
+    limits: Annotated[tuple[float, ...], _ASCENDING] = ()
     """For each of them: the probability ranked before the last mode that is shown."""
 
     def __post_init__(self) -> None:
-        """Refuse what no tree could be cut at."""
-        _check(self, "modes", "cut", _NOT_NEGATIVE)
-        _check(self, "modes", "iou", ("in (0, 1]", lambda v: 0 < v <= 1))
-        _check(self, "modes", "coverage", _ASCENDING)
-        _check(self, "modes", "limits", _ASCENDING)
+        _Section.__post_init__(self)
         words = f"as many as the {len(self.coverage)} of modes.coverage"
-        _check(self, "modes", "limits", (words, lambda v: len(v) == len(self.coverage)))
+        _require(len(self.limits) == len(self.coverage), "modes.limits", words, self.limits)
 
 
 Switch = Literal["auto", "on", "off"]
