@@ -131,7 +131,7 @@ def _frozen(network: Net, device: torch.device, memory_format: torch.memory_form
 @torch.inference_mode()
 def _one_by_one(network: Modal, x: Tensor, k: int) -> Tensor:
     view = network(x)
-    _, code = network.top(view, k)
+    code = view.log_prior.topk(k, dim=1).indices
     codes = network.codebook.codes[code]
     answers = [network.decode(view, codes[:, i : i + 1]) for i in range(k)]
     return torch.cat(answers, dim=1).sigmoid()

@@ -74,6 +74,10 @@ def test_an_unknown_backbone_is_refused_with_those_that_are_known():
             r"model.widths must be one entry less than the 2 of model.levels.*got \(8, 8\)",
         ),
         (
+            ModelConfig(levels=(8,), widths=()),
+            r"model.widths must be .* of model.levels .* and at least one, got \(\)",
+        ),
+        (
             ModelConfig(levels=(8, 8), widths=(8,), code_level=4),
             r"model.code_level must be in 1..3, got 4",
         ),
@@ -81,7 +85,7 @@ def test_an_unknown_backbone_is_refused_with_those_that_are_known():
 )
 def test_numbers_that_make_no_u_net_are_refused_by_name(model, words):
     with pytest.raises(ValueError, match=words):
-        build_backbone(model)
+        build_network(Config(model=model))
 
 
 def test_a_vector_network_has_no_levels_to_agree_with():

@@ -43,7 +43,8 @@ def test_a_backbone_of_ones_own_by_hand():
         view.log_prior.exp(),
         torch.tensor([[0.25, 0.75], [0.75, 0.25]]),  # odds 1:3 and 3:1
     )
-    prob, index = modal.top(view, 2)
+    best = modal.propose(x, 2)
+    prob, index = best.prob, best.code
     assert index.tolist() == [[1, 0], [0, 1]]
     torch.testing.assert_close(prob, torch.tensor([[0.75, 0.25], [0.75, 0.25]]))
     answers = modal.decode(view, modal.codebook.codes[index])
@@ -55,17 +56,16 @@ def test_a_backbone_of_ones_own_by_hand():
 def test_the_best_k_are_the_first_of_all():
     modal, x = tiny(), torch.randn(3, 1, 6, 6)
     view = modal(x)
-    prob, index = modal.top(view, 5)
+    every, best = modal.propose(x, 5), modal.propose(x, 2)
+    prob, index = every.prob, every.code
     assert prob.sum(dim=1).tolist() == pytest.approx([1, 1, 1])
     assert (prob[:, 1:] <= prob[:, :-1]).all()
-    few, first = modal.top(view, 2)
+    few, first = best.prob, best.code
     assert torch.equal(first, index[:, :2])
     assert torch.equal(few, prob[:, :2])
     everything = modal.decode(view, modal.all_codes(view))
     rows = torch.arange(3)[:, None]
-    torch.testing.assert_close(
-        modal.decode(view, modal.codebook.codes[first]), everything[rows, first]
-    )
+    torch.testing.assert_close(best.logits, everything[rows, first])
 
 
 def test_looking_and_decoding_leave_the_model_as_it_was():

@@ -130,13 +130,13 @@ def test_what_the_readout_learns_is_what_a_join_and_two_convolutions_learn(join)
 
 
 def test_widths_that_do_not_fit_the_levels_are_refused():
-    with pytest.raises(ValueError, match=r"`widths` must have one entry less than the 3 .* got 3"):
+    with pytest.raises(ValueError, match=r"widths must be one entry less than the 3 .* got \(5"):
         UNetDecoder(LEVELS, (5, 3, 2), 1, code_width=WIDTH)
 
 
 @pytest.mark.parametrize("level", [0, 5])
 def test_a_level_that_is_not_there_is_refused(level):
-    with pytest.raises(ValueError, match=rf"`level` must be in 1..4, got {level}"):
+    with pytest.raises(ValueError, match=rf"level must be in 1..4, got {level}"):
         UNetDecoder(LEVELS, WIDTHS, 1, code_width=WIDTH, level=level)
 
 

@@ -67,21 +67,17 @@ def _run(arguments: list[str]) -> None:
     for name, verb in _COMMANDS.items():
         words = name.split()
         if arguments[: len(words)] == words:
-            rest = arguments[len(words) :]
-            if name == "train":
-                train_command(rest)
-            else:
-                _call(verb, rest, f"mue {name}")
+            command = train_command if name == "train" else functools.partial(_call, verb)
+            command(arguments[len(words) :], f"mue {name}")
             return
     group = "data " if arguments[:1] == ["data"] else ""
-    listed: dict[str, Callable[[], None]] = {}
-    for name, verb in _COMMANDS.items():
-        if name.startswith(group):
-
-            def command() -> None: ...
-
-            command.__doc__ = (verb.__doc__ or "").partition("\n\n")[0]
-            listed[name.removeprefix(group)] = command
+    listed = {
+        name.removeprefix(group): dataclasses.make_dataclass(
+            "command", [], namespace={"__doc__": (verb.__doc__ or "").partition("\n\n")[0]}
+        )
+        for name, verb in _COMMANDS.items()
+        if name.startswith(group)
+    }
     tyro.extras.subcommand_cli_from_dict(
         listed,
         prog=f"mue {group}".strip(),
@@ -127,10 +123,10 @@ def _call(verb: Callable[..., Any], arguments: list[str], prog: str) -> None:
 # --- train ----------------------------------------------------------------------------------------
 
 
-def train_command(arguments: list[str]) -> None:
+def train_command(arguments: list[str], prog: str) -> None:
     """Train the preset that the first argument names; the others override its values."""
     with _said_once():
-        start = _parse_train(arguments)
+        start = _parse_train(arguments, prog)
     name, data = arguments[0], start.keywords["data"]
     quiet, began = distributed.env_int("RANK", 0) != 0, time.monotonic()
     with progress_bars(disable=quiet) as show:
@@ -152,14 +148,14 @@ def train_command(arguments: list[str]) -> None:
         tables.print_line(f"{took}; next: {then}")
 
 
-def _parse_train(arguments: list[str]) -> functools.partial[Path]:
+def _parse_train(arguments: list[str], prog: str) -> functools.partial[Path]:
     """The call of `mue.train` that the arguments describe."""
     if not arguments or arguments[0].startswith("-"):
         show_help = bool(arguments) and arguments[0] in ("-h", "--help")
         print(
-            f"usage: mue train PRESET --out DIR [--seed N] [--resume] [overrides]\n\n"
+            f"usage: {prog} PRESET --out DIR [--seed N] [--resume] [overrides]\n\n"
             f"presets: {', '.join(PRESETS)}\n\n"
-            "`mue train PRESET --help` lists what can be overridden.",
+            f"`{prog} PRESET --help` lists what can be overridden.",
             file=sys.stdout if show_help else sys.stderr,
         )
         sys.exit(0 if show_help else 2)
@@ -195,7 +191,7 @@ def _parse_train(arguments: list[str]) -> functools.partial[Path]:
             config = dataclasses.replace(config, train=dataclasses.replace(config.train, seed=seed))
         return functools.partial(train.train, config=config, out=out, data=data, resume=resume)
 
-    return tyro.cli(parse, args=rest, prog=f"mue train {name}")
+    return tyro.cli(parse, args=rest, prog=f"{prog} {name}")
 
 
 # --- errors and exit codes ------------------------------------------------------------------------
@@ -219,12 +215,8 @@ def main(arguments: list[str] | None = None) -> None:
         _fail(f"{stop}; continue with --resume", 130, once=True)
     except KeyboardInterrupt:
         _fail("interrupted", 130)
-    except NonFiniteError as error:
-        _fail(str(error), 1, once=True, debug=debug)
-    except distributed.WorkerLostError as error:
-        _fail(str(error), 1, debug=debug)
-    except distributed.RemoteError as error:
-        _fail(str(error), 2, once=True, debug=debug)
+    except (NonFiniteError, distributed.WorkerLostError) as error:
+        _fail(str(error), 1, once=isinstance(error, NonFiniteError), debug=debug)
     except BrokenPipeError:  # the reader of our output has closed it
         sys.stderr.close()
     except OSError as error:
@@ -232,7 +224,7 @@ def main(arguments: list[str] | None = None) -> None:
             raise
         _fail(f"{error.filename or 'a file'}: {error.strerror}", 2, debug=debug)
     except MueError as error:
-        _fail(str(error), 2, debug=debug)
+        _fail(str(error), 2, once=isinstance(error, distributed.RemoteError), debug=debug)
 
 
 def _fail(sentence: str, code: int, *, once: bool = False, debug: bool = False) -> NoReturn:

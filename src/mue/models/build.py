@@ -19,14 +19,6 @@ from mue.nn.unet import Concatenate, ScaleShift, UNetDecoder, UNetEncoder
 
 def unet(m: ModelConfig) -> Backbone:
     """A residual U-Net, for images."""
-    stages = len(m.levels)
-    if not len(m.widths) == stages - 1 >= 1:
-        raise MueError(
-            f"model.widths must be one entry less than the {stages} of model.levels, and at least "
-            f"one, got {m.widths}"
-        )
-    if not 1 <= m.code_level <= stages + 1:
-        raise MueError(f"model.code_level must be in 1..{stages + 1}, got {m.code_level}")
     return Backbone(
         encoder=lambda c_in: UNetEncoder(c_in, m.levels, m.tail, norm=m.norm, dropout=m.dropout),
         decoder=lambda code_width, heads: UNetDecoder(

@@ -76,10 +76,7 @@ class VqLearner(nn.Module):
 
     @torch.no_grad()
     def start_(
-        self,
-        x: Float[Tensor, "b *x"],
-        y: Float[Tensor, "b r *y"],
-        normal: Float[Tensor, "n d"],
+        self, x: Float[Tensor, "b *x"], y: Float[Tensor, "b r *y"], normal: Float[Tensor, "n d"]
     ) -> None:
         """Give the codes the mean and deviation of the encodings [paper, section `method`]."""
         encoding = self.posterior(x, y).float().flatten(0, 1)

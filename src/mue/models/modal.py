@@ -37,15 +37,11 @@ class Modal(nn.Module):
     ) -> None:
         super().__init__()
         self.axes = encoder.axes
+        self.max_answers = len(codebook.codes)
         self.encoder = encoder
         self.prior = prior
         self.codebook = codebook
         self.decoder = decoder
-
-    @property
-    def max_answers(self) -> int:
-        """One answer for each code."""
-        return len(self.codebook.codes)
 
     def forward_passes(self, k: int) -> int:
         """One, however many answers."""
@@ -65,11 +61,6 @@ class Modal(nn.Module):
         """The whole code book for each input."""
         return self.codebook.codes.expand(len(view.log_prior), -1, -1)
 
-    def top(self, view: View, k: int) -> tuple[Tensor, Tensor]:
-        """Probabilities and rows of the k most probable codes, the most probable first."""
-        best = torch.topk(view.log_prior, k, dim=1)
-        return best.values.exp(), best.indices
-
     def propose(
         self,
         x: Float[Tensor, "b *x"],
@@ -81,7 +72,8 @@ class Modal(nn.Module):
         """The answers of the k most probable codes; those below `min_prob` are not decoded."""
         del generator
         view = self(x)
-        prob, code = self.top(view, k)
+        log_prob, code = torch.topk(view.log_prior, k, dim=1)
+        prob = log_prob.exp()
         if min_prob > 0:  # it waits for the device
             kept = max(1, int((prob >= min_prob).sum(dim=1).amax()))
             prob, code = prob.where(prob >= min_prob, 0)[:, :kept], code[:, :kept]

@@ -148,9 +148,7 @@ class Readout(nn.ModuleList):
 
 
 def first_layer(
-    pixels: Float[Tensor, "b p c"],
-    weight: Float[Tensor, "b k2 o c"],
-    bias: Float[Tensor, "b k o"],
+    pixels: Float[Tensor, "b p c"], weight: Float[Tensor, "b k2 o c"], bias: Float[Tensor, "b k o"]
 ) -> Float[Tensor, "b p k o"]:
     """The folded first layer of a readout, where k2 is k or, with one weight for all codes, 1."""
     b, k, o, _ = weight.shape
@@ -183,15 +181,13 @@ class UNetDecoder(nn.Module):
     ) -> None:
         super().__init__()
         stages = len(levels)
-        if stages < 2:
-            raise MueError(f"`levels` must have at least two entries, got {stages}")
-        if len(widths) != stages - 1:
+        if not len(widths) == stages - 1 >= 1:
             raise MueError(
-                f"`widths` must have one entry less than the {stages} `levels` (the last stage "
-                f"gives the answer), got {len(widths)}"
+                f"model.widths must be one entry less than the {stages} of model.levels (the last "
+                f"stage gives the answer), and at least one, got {widths}"
             )
         if not 1 <= level <= stages + 1:
-            raise MueError(f"`level` must be in 1..{stages + 1}, got {level}")
+            raise MueError(f"model.code_level must be in 1..{stages + 1}, got {level}")
         self.level = level
         self.dropout = dropout
         self.up = UpsampleConcat()
