@@ -8,7 +8,6 @@ from pathlib import Path
 
 from mue.commands.report import Progress
 from mue.data.lidc.importer import detect_form, read_items
-from mue.data.lidc.options import Options
 from mue.data.prepared.item import Rejected
 from mue.data.prepared.store import open_prepared, write_prepared
 from mue.data.prepared.summary import DataSummary, summarize
@@ -43,7 +42,7 @@ def import_lidc(
         progress: Called with a name, the MiB of the sources read so far, and of all.
     """
     folder, paths = Path(out), [Path(source) for source in sources]
-    options, form = Options(size=size, window=window), detect_form(paths)
+    form = detect_form(paths)
     origin = {
         "collection": "LIDC-IDRI",
         "form": form,
@@ -56,6 +55,6 @@ def import_lidc(
         if progress is not None:
             progress("lidc, MiB", done >> 20, max(1, total >> 20))
 
-    items = read_items(paths, form, options, show)
+    items = read_items(paths, form, size=size, window=window, progress=show)
     rejected = write_prepared(items, folder, origin, skip_bad=skip_bad)
     return ImportResult(folder, summarize(open_prepared(folder)), rejected)

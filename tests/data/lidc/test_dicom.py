@@ -20,7 +20,6 @@ from pydicom.uid import (
 
 from mue.data.lidc.dicom import to_grey
 from mue.data.lidc.importer import read_items
-from mue.data.lidc.options import Options
 from mue.data.prepared.item import Item, Rejected
 
 Make = Callable[..., Path]
@@ -107,7 +106,7 @@ FAR: Outlines = [(4, 24, 24, 28, 28)]
 def imported(
     *sources: Path, size: int | None = 16, window: tuple[float, float] | None = None
 ) -> tuple[list[Item], list[Rejected]]:
-    found = list(read_items(sources, "dicom", Options(size, window)))
+    found = list(read_items(sources, "dicom", size=size, window=window))
     return [f for f in found if isinstance(f, Item)], [f for f in found if isinstance(f, Rejected)]
 
 

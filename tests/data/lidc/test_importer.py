@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mue.data.lidc.importer import detect_form, read_items
-from mue.data.lidc.options import Form, Options
+from mue.data.lidc.importer import Form, detect_form, read_items
 from mue.data.prepared.item import Item
 
 Make = Callable[..., Path]
@@ -62,13 +61,14 @@ def test_an_unsafe_archive_is_refused_whatever_else_it_holds(
 ):
     source = pack(nodule() | {"../escape.png": b"1"})
     with pytest.raises(ValueError, match=r"'\.\./escape.png' in the archive source.tar.gz leaves"):
-        list(read_items([source], detect_form([source]), Options()))
+        list(read_items([source], detect_form([source])))
 
 
 def test_progress_ends_at_the_bytes_of_the_source(pack: Make, nodule: Callable[..., Files]):
     source = pack(nodule() | nodule(k=1))
     seen: list[tuple[int, int]] = []
-    list(read_items([source], "slices", Options(), lambda done, total: seen.append((done, total))))
+    list(read_items([source], "slices", progress=lambda *both: seen.append(both)))
+    assert seen == sorted(seen)
     assert seen[-1] == (source.stat().st_size, source.stat().st_size)
 
 
@@ -76,7 +76,7 @@ def test_reading_twice_gives_the_same(pack: Make, nodule: Callable[..., Files]):
     source = pack(nodule() | nodule(k=1) | nodule("LIDC-IDRI-0002"))
 
     def once() -> list[object]:
-        items = [i for i in read_items([source], "slices", Options()) if isinstance(i, Item)]
+        items = [i for i in read_items([source], "slices") if isinstance(i, Item)]
         return [(i.key, i.source, i.image.tobytes(), i.masks.tobytes()) for i in items]
 
     assert once() == once()
@@ -85,7 +85,7 @@ def test_reading_twice_gives_the_same(pack: Make, nodule: Callable[..., Files]):
 
 def test_a_window_is_for_dicom_alone(pack: Make, nodule: Callable[..., Files]):
     with pytest.raises(ValueError, match="`window` needs Hounsfield units"):
-        list(read_items([pack(nodule())], "slices", Options(window=(-1000.0, 400.0))))
+        list(read_items([pack(nodule())], "slices", window=(-1000.0, 400.0)))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_options_that_show_nothing_are_refused(
     size: int | None, window: tuple[float, float] | None, words: str
 ):
     with pytest.raises(ValueError, match=words):
-        Options(size, window)
+        list(read_items([], "dicom", size=size, window=window))
 
 
 @pytest.mark.data
@@ -112,10 +112,10 @@ def test_dicom_gives_the_published_slices_bit_for_bit():
         pytest.skip(f"needs {piece.name} and {slices.name} in {data}")
     published = {
         item.key: item
-        for item in read_items([slices], "slices", Options())
+        for item in read_items([slices], "slices")
         if isinstance(item, Item) and item.patient == "LIDC-IDRI-0003"
     }
-    made = list(read_items([piece], "dicom", Options()))
+    made = list(read_items([piece], "dicom"))
     assert len(published) == 30
     assert len(made) == 27  # the last three slices of nodule-3 are not in the piece
     for item in made:

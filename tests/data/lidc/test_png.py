@@ -7,7 +7,6 @@ import pytest
 from PIL import Image
 
 from mue.data.lidc.importer import read_items
-from mue.data.lidc.options import Options
 from mue.data.prepared.item import Item, Rejected
 
 Make = Callable[..., Path]
@@ -15,7 +14,7 @@ Files = dict[str, bytes]
 
 
 def imported(*sources: Path, size: int | None = None) -> tuple[list[Item], list[Rejected]]:
-    found = list(read_items(sources, "slices", Options(size=size)))
+    found = list(read_items(sources, "slices", size=size))
     return [f for f in found if isinstance(f, Item)], [f for f in found if isinstance(f, Rejected)]
 
 
@@ -198,7 +197,7 @@ def test_the_split_is_kept_in_the_provenance_of_a_crop(
     files = {f"val/images/{stem}.png": encode(blank + 7)}
     files |= {f"val/gt/{stem}_l{i}.png": encode(blank + 255 * (i % 2)) for i in range(4)}
     for source, prefix in ((folder(files), ""), (pack(files), "source.tar.gz/")):
-        (item,) = read_items([source], "crops", Options())
+        (item,) = read_items([source], "crops")
         assert isinstance(item, Item)
         assert item.key == ("LIDC-IDRI-0001", "c0", "z-105.0")
         assert item.source == prefix + f"val/images/{stem}.png"

@@ -19,6 +19,8 @@ from mue.errors import MueError
 MAX_FILE_BYTES = 64 * 2**20
 """Size of the largest file that is read: those of LIDC-IDRI are far smaller."""
 _CHUNK = 2**20
+Progress = Callable[[int], None]
+"""Called with the number of bytes that were read from a source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,30 +32,17 @@ class File:
     data: bytes
 
 
-class ByteProgress:
-    """Counts the bytes that were read and reports them to a callback."""
-
-    def __init__(self, total: int = 0, report: Callable[[int, int], None] | None = None) -> None:
-        self._done, self._total, self._report = 0, total, report
-
-    def add_(self, count: int) -> None:
-        """Count bytes as read, never beyond the total."""
-        self._done = min(self._done + count, self._total)
-        if self._report is not None and count:
-            self._report(self._done, self._total)
-
-
 class CountedFile(io.FileIO):
-    """A file that counts the bytes read from it."""
+    """A file that calls `progress` with the number of bytes of each read."""
 
-    def __init__(self, path: Path, progress: ByteProgress) -> None:
+    def __init__(self, path: Path, progress: Progress) -> None:
         super().__init__(path)
         self._progress = progress
 
     def readinto(self, buffer: Any, /) -> int:
         """Read into a buffer, as `io.BufferedReader` does."""
         count = super().readinto(buffer) or 0
-        self._progress.add_(count)
+        self._progress(count)
         return count
 
 
@@ -89,7 +78,7 @@ def total_bytes(sources: Sequence[Path]) -> int:
 
 
 def iterate_files(
-    source: Path, bytes_needed: Callable[[str], int], progress: ByteProgress
+    source: Path, bytes_needed: Callable[[str], int], progress: Progress
 ) -> Iterator[File | Rejected]:
     """The needed files of a folder by name, or of a tar archive, gzipped or not, in its order.
 
@@ -111,7 +100,7 @@ def iterate_files(
             if need := bytes_needed(name):
                 with path.open("rb") as file:
                     yield _read(file.read, need, size, name, name)
-            progress.add_(size)
+            progress(size)
         except OSError as error:
             yield Rejected(name, f"cannot be read: {error.strerror}")
 
@@ -148,7 +137,7 @@ def _is_hidden(name: str) -> bool:
 
 
 def _iterate_archive(
-    source: Path, bytes_needed: Callable[[str], int], progress: ByteProgress
+    source: Path, bytes_needed: Callable[[str], int], progress: Progress
 ) -> Iterator[File | Rejected]:
     with io.BufferedReader(CountedFile(source, progress), _CHUNK) as raw:
         gzipped = raw.peek(2)[:2] == b"\x1f\x8b"

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import KDTree
 
-from mue.data.lidc.options import MAX_SIDE, RATERS
+from mue.data.lidc import MAX_SIDE, RATERS
 from mue.errors import MueError
 
 _TOLERANCE_FACTOR, _MIN_TOLERANCE = 0.9, 0.1

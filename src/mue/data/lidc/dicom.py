@@ -18,30 +18,14 @@ from pydicom.pixels.processing import apply_modality_lut
 from pydicom.pixels.utils import pixel_array
 from pydicom.uid import DeflatedExplicitVRLittleEndian
 
-from mue.data.lidc.archive import MAX_FILE_BYTES, ByteProgress, File, iterate_files
-from mue.data.lidc.contours import (
-    Annotation,
-    Reading,
-    group_nodules,
-    nodule_center,
-    rasterize,
-    read_message,
-)
-from mue.data.lidc.options import MAX_SIDE, RATERS, Options
+from mue.data.lidc import MAX_SIDE, RATERS, contours
+from mue.data.lidc.archive import MAX_FILE_BYTES, File, Progress, iterate_files
+from mue.data.lidc.contours import Annotation, Reading
 from mue.data.prepared.item import Item, Key, Rejected
 from mue.errors import MueError
 
 _DEFAULT_SIZE = 128  # side of a crop, as in the slices layout
 _HEADER_BYTES = {".xml": MAX_FILE_BYTES, ".dcm": 256 * 2**10}  # what the first pass reads
-_TAGS = [
-    "PatientID",
-    "SOPInstanceUID",
-    "SeriesInstanceUID",
-    "ImagePositionPatient",
-    "PixelSpacing",
-    "SliceThickness",
-]
-
 Crops = dict[str, list[tuple[Key, list[Annotation]]]]
 """For each file of a source, the nodules that it shows, each with the key of its crop."""
 
@@ -59,7 +43,10 @@ class _Header:
 
 
 def read(
-    sources: Sequence[Path], options: Options, progress: ByteProgress
+    sources: Sequence[Path],
+    size: int | None,
+    window: tuple[float, float] | None,
+    progress: Progress,
 ) -> Iterator[Item | Rejected]:
     """The slices of every nodule that a rater annotated.
 
@@ -82,7 +69,7 @@ def read(
             try:
                 if not file.name.lower().endswith(".xml"):
                     slices.append(_header(file))
-                elif (reading := read_message(file.data)) is not None:
+                elif (reading := contours.read_message(file.data)) is not None:
                     found.append((reading, File(file.name, file.path, b""), slices, of_file))
             except MueError as error:
                 yield Rejected(file.path, str(error))
@@ -98,9 +85,9 @@ def read(
             continue
         path_of_series[reading.series_uid] = file.path
         lowest, name_of = series[0], {s.uid: s.name for s in series}
-        for nodule in group_nodules(reading.annotations, step, lowest.thickness or step):
-            contours = sorted((c for a in nodule for c in a.contours), key=lambda c: c.z)
-            for k, uid in enumerate(dict.fromkeys(c.slice_uid for c in contours)):
+        for nodule in contours.group_nodules(reading.annotations, step, lowest.thickness or step):
+            ordered = sorted((c for a in nodule for c in a.contours), key=lambda c: c.z)
+            for k, uid in enumerate(dict.fromkeys(c.slice_uid for c in ordered)):
                 if uid in name_of:
                     key = lowest.patient, f"nodule-{nodules[lowest.patient]}", f"slice-{k}"
                     of_file[name_of[uid]].append((key, nodule))
@@ -109,14 +96,14 @@ def read(
         needed = dict.fromkeys(of_file, MAX_FILE_BYTES)
         for file in iterate_files(source, lambda name, n=needed: n.get(name, 0), progress):
             if isinstance(file, File):  # what is rejected was reported in the first pass
-                yield from _items(file, of_file[file.name], options)
+                yield from _items(file, of_file[file.name], size or _DEFAULT_SIZE, window)
 
 
 def _header(file: File) -> _Header:
     if DeflatedExplicitVRLittleEndian.encode() in file.data[:4096]:
         raise MueError("is deflated as a whole, to an unknown size; write it uncompressed")
     try:
-        data = dcmread(io.BytesIO(file.data), stop_before_pixels=True, specific_tags=list(_TAGS))
+        data = dcmread(io.BytesIO(file.data), stop_before_pixels=True)
         position, spacing = data.get("ImagePositionPatient"), data.get("PixelSpacing")
         thickness = data.get("SliceThickness")
         for number in (*(position or ()), *(spacing or ()), thickness or 0):
@@ -182,14 +169,17 @@ def _series(name: str, reading: Reading, slices: Sequence[_Header]) -> tuple[lis
 
 
 def _items(
-    file: File, crops: Sequence[tuple[Key, list[Annotation]]], options: Options
+    file: File,
+    crops: Sequence[tuple[Key, list[Annotation]]],
+    size: int,
+    window: tuple[float, float] | None,
 ) -> Iterator[Item | Rejected]:
     """The crops of one slice."""
     try:
         data = dcmread(io.BytesIO(file.data))
         uid, hounsfield = str(data.SOPInstanceUID), _hounsfield(data)
         spacing = float(data.PixelSpacing[0]) if data.get("PixelSpacing") else None
-        (h, w), size = hounsfield.shape, options.size or _DEFAULT_SIZE
+        h, w = hounsfield.shape
         if size > min(h, w):
             raise MueError(f"{h}×{w} pixels are too few for crops of {size}×{size}")
     except Exception as error:  # for damaged pixels, the decoders raise any
@@ -197,13 +187,13 @@ def _items(
         return
     for key, nodule in crops:
         # within the image and, as in the slices layout, without its last row and column
-        x, y = nodule_center(nodule)
+        x, y = contours.nodule_center(nodule)
         left, top = (max(0, min(c - size // 2, n - 1 - size)) for c, n in ((x, w), (y, h)))
         masks = np.zeros((RATERS, size, size), dtype=bool)
         for mask, annotation in zip(masks, nodule, strict=False):
-            contours = [contour for contour in annotation.contours if contour.slice_uid == uid]
-            mask[:] = rasterize(contours, left, top, size)
-        image = to_grey(hounsfield[top : top + size, left : left + size], options.window)
+            shown = [contour for contour in annotation.contours if contour.slice_uid == uid]
+            mask[:] = contours.rasterize(shown, left, top, size)
+        image = to_grey(hounsfield[top : top + size, left : left + size], window)
         yield Item(*key, spacing, file.path, image, masks)
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 from mue.data.lidc import archive, dicom, pickled, png
-from mue.data.lidc.options import Form, Options
 from mue.data.prepared.item import Item, Key, Rejected
 from mue.errors import MueError
 
+Form = Literal["slices", "crops", "pickle", "dicom"]
 _KNOWN_FORMS = (
     "LIDC-IDRI-XXXX/nodule-N/{images,mask-0..3}/slice-K.png, {train,val,test}/images/….png with "
     "gt/…_l0.png to _l3.png, a .pickle, and .dcm with XML, in a folder or a .tar.gz"
@@ -37,7 +39,7 @@ def _form_of_source(source: Path) -> Form:
     damage = ""
     if source.is_dir() or archive.is_archive(source):
         for file in archive.iterate_files(
-            source, lambda name: 1 if _form_of_file(name) else 0, archive.ByteProgress()
+            source, lambda name: 1 if _form_of_file(name) else 0, lambda _: None
         ):
             if isinstance(file, Rejected):
                 damage = f" ({file.what} {file.why})"
@@ -58,7 +60,9 @@ def _form_of_file(name: str) -> Form | None:
 def read_items(
     sources: Sequence[Path],
     form: Form,
-    options: Options,
+    *,
+    size: int | None = None,
+    window: tuple[float, float] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[Item | Rejected]:
     """The slices of LIDC-IDRI with the masks of their raters, in no particular order.
@@ -67,30 +71,45 @@ def read_items(
     that came before.
 
     `sources` are folders, archives or pickles, all of the form that `detect_form` returned; a
-    folder that directly holds archives stands for these. `progress` is called with the bytes of
-    the sources read so far and in all.
+    folder that directly holds archives stands for these. `size` is the side of the crops; None
+    keeps images as they are, and is 128 for DICOM. `window` are the Hounsfield units that become
+    black and white, for DICOM alone; None scales each crop by its own minimum and maximum.
+    `progress` is called with the bytes of the sources read so far and in all.
 
     Raises:
-        MueError: A source is malicious: a path that leaves its archive, a pickle that names a
-            function.
+        MueError: The crop or window is empty. A source is malicious: a path that leaves its
+            archive, a pickle that names a function.
     """
-    sources = archive.expand_sources(sources)
-    if options.window is not None and form != "dicom":
+    if size is not None and size < 1:
+        raise MueError(f"`size`, the side of a crop, must be at least 1, got {size}")
+    if window is not None and not -math.inf < window[0] < window[1] < math.inf:
+        low, high = window
+        raise MueError(
+            f"`window` must be two Hounsfield units, the lower one first, got {low} {high}"
+        )
+    if window is not None and form != "dicom":
         raise MueError(
             f"`window` needs Hounsfield units, which only DICOM has; the source is {form}"
         )
-    passes = 2 if form == "dicom" else 1
-    done = archive.ByteProgress(passes * archive.total_bytes(sources), progress)
+    sources = archive.expand_sources(sources)
+    done, total = 0, archive.total_bytes(sources) * (2 if form == "dicom" else 1)  # passes
+
+    def count(read: int) -> None:
+        nonlocal done
+        done = min(done + read, total)
+        if progress is not None and read:
+            progress(done, total)
+
     if form == "dicom":
-        yield from dicom.read(sources, options, done)
+        yield from dicom.read(sources, size, window, count)
         return
     parse = png.parse_slices if form == "slices" else png.parse_crops
     source_of: dict[Key, Path] = {}
     for source in sources:
         for item in (
-            pickled.read(source, options, done)
+            pickled.read(source, size, count)
             if form == "pickle"
-            else png.read(source, parse, options, done)
+            else png.read(source, parse, size, count)
         ):
             key, what = item.key, item.source if isinstance(item, Item) else item.what
             if key in source_of and (source_of[key] != source or isinstance(item, Item)):

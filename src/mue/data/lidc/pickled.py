@@ -20,9 +20,9 @@ from typing import IO, Any
 import numpy as np
 from jaxtyping import Bool, UInt8
 
-from mue.data.lidc.archive import ByteProgress, CountedFile
-from mue.data.lidc.options import RATERS, Options, center_crop
-from mue.data.lidc.png import binarize
+from mue.data.lidc import RATERS
+from mue.data.lidc.archive import CountedFile, Progress
+from mue.data.lidc.png import binarize, center_crop
 from mue.data.prepared.item import Item, Rejected
 from mue.errors import MueError
 
@@ -32,7 +32,7 @@ _KINDS = re.compile(r"[<>|=]?(?:b1|[iu][1248]|f[248])")
 
 
 def read(
-    source: Path, options: Options, progress: ByteProgress, memory: int | None = None
+    source: Path, size: int | None, progress: Progress, memory: int | None = None
 ) -> Iterator[Item | Rejected]:
     """The slices of a pickle: a dictionary of dictionaries with `image`, `masks`, `series_uid`.
 
@@ -44,10 +44,10 @@ def read(
     """
     if memory is None and hasattr(os, "sysconf"):  # Windows does not say
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    size = source.stat().st_size
-    if memory is not None and 2 * size > memory:
+    file_size = source.stat().st_size
+    if memory is not None and 2 * file_size > memory:
         raise MueError(
-            f"{source.name} has {size} bytes, more than half of the {memory} bytes of memory "
+            f"{source.name} has {file_size} bytes, more than half of the {memory} bytes of memory "
             "here, and a pickle can only be read whole; import it on a larger machine"
         )
     try:
@@ -63,10 +63,10 @@ def read(
         return
     for name in list(table):
         printed = str(name) if str(name).isprintable() else ascii(name)
-        yield _item(name, table.pop(name), f"{source.name}/{printed}", options)
+        yield _item(name, table.pop(name), f"{source.name}/{printed}", size)
 
 
-def _item(name: object, entry: object, path: str, options: Options) -> Item | Rejected:
+def _item(name: object, entry: object, path: str, size: int | None) -> Item | Rejected:
     """One entry of the dictionary."""
     try:
         if not isinstance(name, str | int) or not str(name).isprintable():
@@ -81,7 +81,7 @@ def _item(name: object, entry: object, path: str, options: Options) -> Item | Re
             raise MueError("has a `series_uid` that is not text")
         image = _grey(_array(entry["image"], "image"))
         masks = _masks(entry["masks"], image)
-        image, masks = center_crop(image, masks, options.size)
+        image, masks = center_crop(image, masks, size)
     except MueError as error:
         return Rejected(path, str(error))
     return Item(series, NODULE, str(name), None, path, image, masks)

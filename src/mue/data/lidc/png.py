@@ -18,8 +18,8 @@ import numpy as np
 from jaxtyping import Bool, UInt8
 from PIL import Image
 
-from mue.data.lidc.archive import MAX_FILE_BYTES, ByteProgress, File, iterate_files
-from mue.data.lidc.options import MAX_SIDE, RATERS, Options, center_crop
+from mue.data.lidc import MAX_SIDE, RATERS
+from mue.data.lidc.archive import MAX_FILE_BYTES, File, Progress, iterate_files
 from mue.data.prepared.item import Item, Key, Rejected
 from mue.errors import MueError
 
@@ -75,7 +75,7 @@ def parse_crops(name: str) -> Part | None:
 
 
 def read(
-    source: Path, parse: Callable[[str], Part | None], options: Options, progress: ByteProgress
+    source: Path, parse: Callable[[str], Part | None], size: int | None, progress: Progress
 ) -> Iterator[Item | Rejected]:
     """Assemble slices from a source that is read once, each as soon as its files are complete.
 
@@ -107,7 +107,7 @@ def read(
             incomplete[key] = files
         else:
             complete.add(key)
-            yield _item(files, key, options)
+            yield _item(files, key, size)
     for key, files in incomplete.items():
         image = files.pop(None, None)
         if image is None:
@@ -116,7 +116,7 @@ def read(
             yield Rejected(image.path, f"has {len(files)} masks; a slice has {RATERS}")
 
 
-def _item(files: dict[int | None, File], key: Key, options: Options) -> Item | Rejected:
+def _item(files: dict[int | None, File], key: Key, size: int | None) -> Item | Rejected:
     """A slice, decoded."""
     image_file = files.pop(None)
     path = image_file.path
@@ -131,7 +131,7 @@ def _item(files: dict[int | None, File], key: Key, options: Options) -> Item | R
                 raise MueError(f"is {one} pixels and its image {other}; they must be the same")
             masks.append(mask)
         path = image_file.path
-        image, stack = center_crop(image, np.stack(masks), options.size)
+        image, stack = center_crop(image, np.stack(masks), size)
     except ValueError as error:
         return Rejected(path, str(error))
     return Item(*key, None, path, image, stack)
@@ -166,3 +166,17 @@ def decode_mask(data: bytes) -> Bool[np.ndarray, "h w"]:
 def binarize(values: np.ndarray) -> np.ndarray:
     """Values above one half of 1, or of 255 where any value is above 1."""
     return values > (127 if values.size and values.max() > 1 else 0.5)
+
+
+def center_crop(
+    image: UInt8[np.ndarray, "h w"], masks: Bool[np.ndarray, "4 h w"], size: int | None
+) -> tuple[UInt8[np.ndarray, "s t"], Bool[np.ndarray, "4 s t"]]:
+    """The central square of an image and its masks, or all of them for `size` None."""
+    if size is None:
+        return image, masks
+    h, w = image.shape
+    if size > min(h, w):
+        raise MueError(f"is {h}×{w} pixels, too small for crops of {size}×{size}")
+    top, left = (h - size) // 2, (w - size) // 2
+    rows, columns = slice(top, top + size), slice(left, left + size)
+    return image[rows, columns], masks[:, rows, columns]

@@ -33,7 +33,6 @@ from mue.errors import MueError
 META, INDEX, IMAGES, MASKS = "meta.json", "index.csv", "images.npy", "masks.npy"
 FORMAT = "mue prepared slices 1"
 _COLUMNS = tuple(field.name for field in fields(Row))
-_SIDES = "{} masks of {} x {}"
 _MAX_META_BYTES, _MAX_INDEX_BYTES = 1 << 20, 1 << 30
 
 
@@ -62,8 +61,8 @@ class Prepared:
         """Indices of the slices of a split, ascending."""
         if split not in SPLITS:
             raise MueError(f"`split` must be one of {', '.join(SPLITS)}, got {split!r}")
-        patients = {p for p in {row.patient for row in self.rows} if split_of(p) == split}
-        return np.array([i for i, r in enumerate(self.rows) if r.patient in patients], np.int64)
+        member = [i for i, row in enumerate(self.rows) if split_of(row.patient) == split]
+        return np.array(member, dtype=np.int64)
 
 
 def write_prepared(
@@ -83,30 +82,33 @@ def write_prepared(
             for item in items:
                 if isinstance(item, Item):
                     shape = shape or item.masks.shape
-                    if item.masks.shape != shape:
-                        one, others = (_SIDES.format(*s) for s in (item.masks.shape, shape))
-                        why = f"is {one}, and the slices before it are {others}"
-                        item = Rejected(item.source, why)
-                if isinstance(item, Rejected):
-                    if not skip_bad:
-                        raise MueError(
-                            f"{item.what}: {item.why}; mend it, or import the rest with --skip-bad"
-                        )
-                    rejected.append(item)
-                    if item.key is not None:
-                        rows.pop(item.key, None)
-                    continue
-                rows[item.key] = unsorted.tell(), Row(*item.key, item.spacing, item.source)
-                unsorted.write(item.image.tobytes())
-                bits = np.packbits(item.masks.reshape(len(item.masks), -1), axis=1)
-                unsorted.write(bits.tobytes())
+                    if item.masks.shape == shape:
+                        rows[item.key] = unsorted.tell(), Row(*item.key, item.spacing, item.source)
+                        bits = np.packbits(item.masks.reshape(len(item.masks), -1), axis=1)
+                        unsorted.write(item.image.tobytes() + bits.tobytes())
+                        continue
+                    one, others = (
+                        "{} masks of {} x {}".format(*s) for s in (item.masks.shape, shape)
+                    )
+                    why = f"is {one}, and the slices before it are {others}"
+                    item = Rejected(item.source, why)
+                if not skip_bad:
+                    raise MueError(
+                        f"{item.what}: {item.why}; mend it, or import the rest with --skip-bad"
+                    )
+                rejected.append(item)
+                if item.key is not None:
+                    rows.pop(item.key, None)
             if shape is None or not rows:
                 why = f": {rejected[0].what}: {rejected[0].why}" if rejected else ""
                 raise MueError(f"the source must hold at least one whole slice, and has none{why}")
             ordered = [rows[key] for key in sorted(rows, key=_natural)]
             _sort(unsorted, [offset for offset, _ in ordered], shape, folder)
         (folder / "unsorted").unlink()
-        _write_index(folder / INDEX, [row for _, row in ordered])
+        table = csv.writer(lines := _Lines(newline=""))
+        table.writerow(_COLUMNS)
+        table.writerows([*row.key, row.spacing, row.source] for _, row in ordered)
+        (folder / INDEX).write_bytes(lines.getvalue().encode())
         meta = {
             "format": FORMAT,
             "slices": len(ordered),
@@ -145,15 +147,6 @@ class _Lines(io.StringIO):
 
     def write(self, line: str) -> int:
         return super().write(line.removesuffix("\r\n") + "\n")
-
-
-def _write_index(path: Path, rows: list[Row]) -> None:
-    table = csv.writer(lines := _Lines(newline=""), lineterminator="\r\n")
-    table.writerow(_COLUMNS)
-    for row in rows:
-        spacing = "" if row.spacing is None else repr(float(row.spacing))
-        table.writerow([*row.key, spacing, row.source])
-    path.write_bytes(lines.getvalue().encode())
 
 
 def _digest(path: Path) -> str:
@@ -201,13 +194,11 @@ def _read(path: Path, max_bytes: int) -> bytes:
 
 def _read_index(path: Path) -> tuple[Row, ...]:
     try:
-        if not path.is_file():
-            raise MueError("there is no such file")
         table = csv.reader(io.StringIO(_read(path, _MAX_INDEX_BYTES).decode(), newline=""))
         if tuple(next(table, ())) != _COLUMNS:
             raise MueError("its first line differs")
         return tuple(Row(p, m, s, float(mm) if mm else None, o) for p, m, s, mm, o in table)
-    except (ValueError, csv.Error) as error:
+    except (OSError, ValueError, csv.Error) as error:
         raise MueError(
             f"{path} must be a table of {', '.join(_COLUMNS)}, and is not: {error}; import it again"
         ) from None
