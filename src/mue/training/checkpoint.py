@@ -34,6 +34,7 @@ from mue.training.state import Training
 
 CONFIG, WEIGHTS, STATE = "config.json", "weights.safetensors", "state.safetensors"
 _LARGEST_CONFIG = 1 << 20
+_UNUSED = ("random.cpu", "random.cuda")  # in older states; a step seeds its own random numbers
 
 
 class RunError(MueError):
@@ -221,10 +222,12 @@ def save_state(folder: Path, training: Training) -> None:
 
 
 def load_state_(folder: Path, training: Training) -> None:
-    """Put `training` where it was when `save_state` was called, to the bit."""
-    tensors = load_tensors(folder / STATE)
-    here = {n: t for n, t in _state(training).items() if n != "random.cuda"}
-    theirs = {n: t.shape for n, t in tensors.items() if n != "random.cuda"}
+    """Put `training` where it was when `save_state` was called, to the bit.
+
+    The caller's random state is left as it was.
+    """
+    tensors, here = load_tensors(folder / STATE), _state(training)
+    theirs = {n: t.shape for n, t in tensors.items() if n not in _UNUSED}
     if theirs != {n: t.shape for n, t in here.items()}:
         raise RunError(
             f"{folder / STATE} holds the state of another configuration than {CONFIG} beside it; "
@@ -232,9 +235,6 @@ def load_state_(folder: Path, training: Training) -> None:
         )
     for name, tensor in here.items():
         tensor.copy_(tensors[name])
-    torch.set_rng_state(tensors["random.cpu"])
-    if training.device.type == "cuda" and "random.cuda" in tensors:
-        torch.cuda.set_rng_state(tensors["random.cuda"], training.device)
     training.step = int(tensors["step"])
 
 
@@ -244,7 +244,4 @@ def _state(training: Training) -> dict[str, Tensor]:
     state |= {f"average.{k}": v for k, v in training.export().items()}
     state |= {f"optimizer.0.{k}": v for k, v in training.optimizer.state.items()}
     state["step"] = torch.tensor(training.step)
-    state["random.cpu"] = torch.get_rng_state()
-    if training.device.type == "cuda":
-        state["random.cuda"] = torch.cuda.get_rng_state(training.device)
     return state
