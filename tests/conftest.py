@@ -27,6 +27,7 @@ from mue.config.schema import (
 from mue.data.prepared.item import Item
 from mue.data.prepared.splits import Split, split_of
 from mue.data.prepared.store import write_prepared
+from mue.nn.unet import Concatenate, Join, UNetDecoder, UNetEncoder
 
 if os.environ.get("MUE_WITHOUT_KERNELS"):  # as if the folder were not there
     sys.modules["mue.kernels"] = None  # pyright: ignore[reportArgumentType]
@@ -102,6 +103,35 @@ def baselines(
     root = tmp_path_factory.mktemp("baselines")
     runs = {name: train(tiny(**what), root / name) for name, what in BASELINES.items()}
     return {**runs, "exact": Path(shutil.copytree(trained, root / "exact"))}
+
+
+# --- networks -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SmallUNet:
+    """Builds an encoder and a decoder of three levels with the same weights each time."""
+
+    levels: tuple[int, ...] = (4, 5, 6)
+    widths: tuple[int, ...] = (5, 8)
+    code_width: int = 2
+
+    def __call__(
+        self, level: int = 1, join: type[Join] = Concatenate, c_out: int = 1
+    ) -> tuple[UNetEncoder, UNetDecoder]:
+        """The codes enter at `level`, by `join`."""
+        torch.manual_seed(0)
+        encoder = UNetEncoder(1, self.levels, (7,))
+        decoder = UNetDecoder(
+            self.levels, self.widths, c_out, code_width=self.code_width, level=level, join=join
+        )
+        return encoder, decoder
+
+
+@pytest.fixture(scope="session")
+def unet() -> SmallUNet:
+    """Makes small U-Nets, each call a new one."""
+    return SmallUNet()
 
 
 # --- commands -------------------------------------------------------------------------------------

@@ -2,42 +2,28 @@ import pytest
 import torch
 
 from mue.inference.decoding import ChunkedReadout, CodewiseDecoder, for_inference
-from mue.nn.unet import Concatenate, Join, Readout, ScaleShift, UNetDecoder, UNetEncoder
+from mue.nn.unet import Concatenate, ScaleShift
 
-LEVELS, WIDTHS, WIDTH = (4, 5, 6), (5, 8), 2
 EVERYWHERE = pytest.mark.parametrize("level", [1, 2, 3, 4])
 EITHER = pytest.mark.parametrize("join", [Concatenate, ScaleShift])
-
-
-def unet(
-    level: int = 1, join: type[Join] = Concatenate, c_out: int = 1
-) -> tuple[UNetEncoder, UNetDecoder]:
-    torch.manual_seed(0)
-    encoder = UNetEncoder(1, LEVELS, (7,))
-    return encoder, UNetDecoder(LEVELS, WIDTHS, c_out, code_width=WIDTH, level=level, join=join)
-
-
-def in_turn(layers: Readout, h: torch.Tensor) -> torch.Tensor:
-    """The layers of a readout one after the other, on features joined with their codes."""
-    for layer in layers:
-        h = layer(h)
-    return h
 
 
 @EVERYWHERE
 @EITHER
 @pytest.mark.parametrize("chunk", [1, 1 << 9, 1 << 20])
 @pytest.mark.parametrize("size", [(8, 8), (5, 7)])
-def test_a_few_codes_at_a_time_are_decoded_as_all_together(level, join, chunk, size, monkeypatch):
+def test_a_few_codes_at_a_time_are_decoded_as_all_together(
+    level, join, chunk, size, monkeypatch, unet
+):
     monkeypatch.setattr("mue.inference.decoding._CODES_CHUNK", chunk)
     encoder, decoder = unet(level, join)
-    features, codes = encoder(torch.randn(2, 1, *size)), torch.randn(2, 5, WIDTH)
+    features, codes = encoder(torch.randn(2, 1, *size)), torch.randn(2, 5, unet.code_width)
     together = decoder(features, codes)
     with torch.no_grad():
         torch.testing.assert_close(for_inference(decoder)(features, codes), together)
 
 
-def test_skip_connections_are_convolved_once_for_all_codes(monkeypatch):
+def test_skip_connections_are_convolved_once_for_all_codes(monkeypatch, unet):
     encoder, decoder = unet(level=1)
     features = encoder(torch.randn(2, 1, 8, 8))
     seen: list[int] = []
@@ -47,26 +33,26 @@ def test_skip_connections_are_convolved_once_for_all_codes(monkeypatch):
         lambda x, *a, **k: (seen.append(len(x)), inner(x, *a, **k))[1],
     )
     with torch.no_grad():
-        for_inference(decoder)(features, torch.randn(2, 5, WIDTH))
+        for_inference(decoder)(features, torch.randn(2, 5, unet.code_width))
     assert seen[:4] == [2, 2, 2, 2]  # two stages, a convolution and a shortcut each
     assert set(seen[4:]) == {5}
 
 
 @EITHER
 @pytest.mark.parametrize("k", [1, 5, 700])
-def test_many_samples_are_read_out_as_if_joined_one_by_one(join, k):
+def test_many_samples_are_read_out_as_if_joined_one_by_one(join, k, unet):
     """64 x 64 pixels of 8 channels are 8 codes at a time."""
     _, decoder = unet(4, join, 3)
-    h, codes = torch.randn(2, WIDTHS[-1], 64, 64), torch.randn(2, k, WIDTH)
+    h, codes = torch.randn(2, unet.widths[-1], 64, 64), torch.randn(2, k, unet.code_width)
     some = [0, k // 2, k - 1]
     with torch.no_grad():
         found = ChunkedReadout(decoder.readout)(h, decoder.join, codes)[:, some]
-        slowly = in_turn(decoder.readout, decoder.join(h, codes[:, some])).unflatten(0, (2, 3))
-    torch.testing.assert_close(found, slowly)
+        slowly = torch.nn.Sequential(*decoder.readout)(decoder.join(h, codes[:, some]))
+    torch.testing.assert_close(found, slowly.unflatten(0, (2, 3)))
 
 
 @EVERYWHERE
-def test_a_network_for_inference_shares_the_weights_of_the_other(level):
+def test_a_network_for_inference_shares_the_weights_of_the_other(level, unet):
     encoder, decoder = unet(level)
     network = torch.nn.ModuleList([encoder, decoder])
     copy = for_inference(network)

@@ -2,33 +2,18 @@ import pytest
 import torch
 
 from mue.nn.blocks import pad_to_multiple
-from mue.nn.unet import Concatenate, Join, Readout, ScaleShift, UNetDecoder, UNetEncoder
+from mue.nn.unet import Concatenate, ScaleShift, UNetDecoder, UNetEncoder
 
 LEVELS, WIDTHS, WIDTH = (4, 5, 6), (5, 8), 2
 EVERYWHERE = pytest.mark.parametrize("level", [1, 2, 3, 4])
 EITHER = pytest.mark.parametrize("join", [Concatenate, ScaleShift])
 
 
-def unet(
-    level: int = 1, join: type[Join] = Concatenate, c_out: int = 1
-) -> tuple[UNetEncoder, UNetDecoder]:
-    torch.manual_seed(0)
-    encoder = UNetEncoder(1, LEVELS, (7,))
-    return encoder, UNetDecoder(LEVELS, WIDTHS, c_out, code_width=WIDTH, level=level, join=join)
-
-
-def in_turn(layers: Readout, h: torch.Tensor) -> torch.Tensor:
-    """The layers of a readout one after the other, on features joined with their codes."""
-    for layer in layers:
-        h = layer(h)
-    return h
-
-
 @EVERYWHERE
 @EITHER
-def test_codes_decoded_together_are_decoded_as_if_alone(level, join):
+def test_codes_decoded_together_are_decoded_as_if_alone(level, join, unet):
     encoder, decoder = unet(level, join, c_out=3)
-    features, codes = encoder(torch.randn(2, 1, 8, 8)), torch.randn(2, 5, WIDTH)
+    features, codes = encoder(torch.randn(2, 1, 8, 8)), torch.randn(2, 5, unet.code_width)
     together = decoder(features, codes)
     alone = torch.cat([decoder(features, codes[:, i : i + 1]) for i in range(5)], dim=1)
     torch.testing.assert_close(together, alone)
@@ -36,9 +21,9 @@ def test_codes_decoded_together_are_decoded_as_if_alone(level, join):
 
 
 @EVERYWHERE
-def test_inputs_decoded_together_are_decoded_as_if_alone(level):
+def test_inputs_decoded_together_are_decoded_as_if_alone(level, unet):
     encoder, decoder = unet(level)
-    x, codes = torch.randn(3, 1, 8, 8), torch.randn(3, 2, WIDTH)
+    x, codes = torch.randn(3, 1, 8, 8), torch.randn(3, 2, unet.code_width)
     together = decoder(encoder(x), codes)
     for i in range(3):
         alone = decoder(encoder(x[i : i + 1]), codes[i : i + 1])
@@ -47,20 +32,20 @@ def test_inputs_decoded_together_are_decoded_as_if_alone(level):
 
 @EVERYWHERE
 @EITHER
-def test_what_comes_before_the_code_is_computed_once_for_each_input(level, join):
+def test_what_comes_before_the_code_is_computed_once_for_each_input(level, join, unet):
     encoder, decoder = unet(level, join)
     seen: list[int] = []
     for stage in decoder.stages:
         stage.register_forward_hook(lambda _m, _x, y: seen.append(len(y)))
-    decoder(encoder(torch.randn(2, 1, 8, 8)), torch.randn(2, 5, WIDTH))
+    decoder(encoder(torch.randn(2, 1, 8, 8)), torch.randn(2, 5, unet.code_width))
     assert seen == [2 if stage < level else 10 for stage in (1, 2, 3)]
 
 
 @pytest.mark.parametrize("size", [(8, 12), (7, 9), (5, 8), (1, 1)])
 @pytest.mark.parametrize("level", [1, 4])
-def test_an_image_of_any_size_is_padded_then_cropped(level, size):
+def test_an_image_of_any_size_is_padded_then_cropped(level, size, unet):
     encoder, decoder = unet(level)
-    x, codes = torch.randn(2, 1, *size), torch.randn(2, 3, WIDTH)
+    x, codes = torch.randn(2, 1, *size), torch.randn(2, 3, unet.code_width)
     by_hand = decoder(encoder(pad_to_multiple(x, 4)), codes)[..., : size[0], : size[1]]
     found = decoder(encoder(x), codes)
     assert found.shape[-2:] == size
@@ -74,9 +59,9 @@ def test_the_pooled_vector_is_the_mean_of_the_last_feature():
     torch.testing.assert_close(features.pooled, features.levels[-1].mean(dim=(2, 3)))
 
 
-def test_classes_are_the_rows_of_the_last_layer():
+def test_classes_are_the_rows_of_the_last_layer(unet):
     encoder, decoder = unet(level=4, c_out=3)
-    features, codes = encoder(torch.randn(2, 1, 8, 8)), torch.randn(2, 2, WIDTH)
+    features, codes = encoder(torch.randn(2, 1, 8, 8)), torch.randn(2, 2, unet.code_width)
     before, order = decoder(features, codes), [2, 0, 1]
     for p in decoder.readout[-1].parameters():
         p.data = p.data[order]
@@ -104,17 +89,17 @@ def test_a_code_scales_and_shifts_each_channel():
 @EITHER
 @pytest.mark.parametrize("c_out", [1, 3])
 @pytest.mark.parametrize("size", [(8, 8), (7, 9), (1, 5)])
-def test_the_readout_is_a_join_and_two_convolutions_for_each_code(join, c_out, size):
+def test_the_readout_is_a_join_and_two_convolutions_for_each_code(join, c_out, size, unet):
     _, decoder = unet(4, join, c_out)
-    h, codes = torch.randn(2, WIDTHS[-1], *size), torch.randn(2, 5, WIDTH)
-    slowly = in_turn(decoder.readout, decoder.join(h, codes)).unflatten(0, (2, 5))
+    h, codes = torch.randn(2, unet.widths[-1], *size), torch.randn(2, 5, unet.code_width)
+    slowly = torch.nn.Sequential(*decoder.readout)(decoder.join(h, codes)).unflatten(0, (2, 5))
     torch.testing.assert_close(decoder.readout(h, decoder.join, codes), slowly)
 
 
 @EITHER
-def test_what_the_readout_learns_is_what_a_join_and_two_convolutions_learn(join):
+def test_what_the_readout_learns_is_what_a_join_and_two_convolutions_learn(join, unet):
     _, decoder = unet(4, join, 3)
-    h, codes = torch.randn(2, WIDTHS[-1], 5, 6), torch.randn(2, 4, WIDTH)
+    h, codes = torch.randn(2, unet.widths[-1], 5, 6), torch.randn(2, 4, unet.code_width)
     weight = torch.randn(2, 4, 3, 5, 6)
     inputs = [
         h.requires_grad_(),
@@ -122,7 +107,7 @@ def test_what_the_readout_learns_is_what_a_join_and_two_convolutions_learn(join)
         *decoder.join.parameters(),
         *decoder.readout.parameters(),
     ]
-    slowly = in_turn(decoder.readout, decoder.join(h, codes)).unflatten(0, (2, 4))
+    slowly = torch.nn.Sequential(*decoder.readout)(decoder.join(h, codes)).unflatten(0, (2, 4))
     found = torch.autograd.grad((decoder.readout(h, decoder.join, codes) * weight).sum(), inputs)
     expected = torch.autograd.grad((slowly * weight).sum(), inputs)
     for mine, theirs in zip(found, expected, strict=True):
@@ -148,7 +133,7 @@ def test_the_readout_has_as_many_convolutions_as_asked_for(readout):
     assert [m.kernel_size for m in convs] == [(1, 1)] * readout
     assert isinstance(decoder.readout[-1], torch.nn.Conv2d)  # logits are not cut off at 0
     h, codes = torch.randn(2, WIDTHS[-1], 5, 6), torch.randn(2, 4, WIDTH)
-    slowly = in_turn(decoder.readout, decoder.join(h, codes)).unflatten(0, (2, 4))
+    slowly = torch.nn.Sequential(*decoder.readout)(decoder.join(h, codes)).unflatten(0, (2, 4))
     torch.testing.assert_close(decoder.readout(h, decoder.join, codes), slowly)
 
 
