@@ -6,8 +6,8 @@ import ablation
 from mue.kernels import Pieces
 
 FOUND = {
-    "guess": {"all": 0.002, "blocks": 0.004, "prefetch": 0.00202},
-    "lidc-exact": {"all": 0.010, "blocks": 0.010, "prefetch": 0.0103},
+    "guess": {"all": 0.002, "blocks": 0.004, "group_norm": 0.00202},
+    "lidc-exact": {"all": 0.010, "blocks": 0.010, "group_norm": 0.0103},
     ablation.ANSWERS: {"all": 0.001, "cuda_graph": 0.003},
 }
 
@@ -18,13 +18,13 @@ def test_the_table_has_a_row_for_each_piece_and_what_pays_is_bold():
         "| --- | ---: | ---: | ---: |",
         "| nothing | 2.000 | 10.000 | 1.000 |",
         "| `blocks` | **4.000 (+100%)** | 10.000 (+0%) |  |",
-        "| `prefetch` | 2.020 (+1%) | 10.300 (+3%) |  |",
+        "| `group_norm` | 2.020 (+1%) | 10.300 (+3%) |  |",
         "| `cuda_graph` |  |  | **3.000 (+200%)** |",
     ]
 
 
 def test_a_piece_is_not_needed_if_nothing_is_slower_without_it():
-    assert ablation.unneeded(FOUND) == ["prefetch"]
+    assert ablation.unneeded(FOUND) == ["group_norm"]
 
 
 def test_the_page_names_device_and_command():
@@ -32,7 +32,7 @@ def test_the_page_names_device_and_command():
     text = ablation.page(content | {"seconds": FOUND})
     assert text.startswith("    python x\n\n| off |")
     assert f"On H, torch 2, commit {'a' * 12}." in text
-    assert text.endswith("Nothing is that much slower without `prefetch`.")
+    assert text.endswith("Nothing is that much slower without `group_norm`.")
 
 
 @pytest.mark.parametrize("name", [f.name for f in dataclasses.fields(Pieces)])

@@ -2,9 +2,11 @@
 
 import dataclasses
 import importlib.util
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,6 +22,7 @@ from mue.training.loop import fit
 from mue.training.state import Training
 
 CPU = torch.device("cpu")
+TWENTY_STEPS = Path(__file__).with_name("twenty_steps.py")
 NOTHING = Pieces(**dict.fromkeys((f.name for f in dataclasses.fields(Pieces)), False))
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -76,8 +79,7 @@ def test_the_accelerated_optimizer_is_adamw_that_rounds_and_adds_to_its_buffers(
     training = Training(tiny("exact", clip=0.1, weight_decay=0.1), CPU)
     plain = Training(tiny("exact", clip=0.1, weight_decay=0.1), CPU)
     streams = accelerating.SideStreams()
-    blocks = dataclasses.replace(NOTHING, blocks=True)
-    optimizer = AcceleratedAdamW(training, blocks, streams)
+    optimizer = AcceleratedAdamW(training, streams)
     training.use_optimizer_(optimizer)
     for t in (training, plain):
         for p in t.parameters():
@@ -98,6 +100,22 @@ def test_a_training_without_the_folder_is_plain_and_refuses_what_only_it_has(tin
         accelerated(Training(computed(tiny(), compile="on"), CPU))
 
 
+@pytest.mark.parametrize("name", ["toy-vq", "toy"])
+def test_twenty_steps_with_a_fault_differ_by_more_than_rounding(name):
+    """What the comparison on a GPU allows, for faults injected into a plain training on a CPU."""
+    script = runpy.run_path(str(TWENTY_STEPS))
+    plain = script["train"](name, CPU, batch=8, data_seed=2)
+
+    def gap(**options: Any) -> Any:
+        run = script["train"](name, CPU, **{"batch": 8, "data_seed": 2, **options})
+        return script["Gap"].between(plain, run)
+
+    float32, other = gap(bfloat16="off"), gap(data_seed=3)
+    assert not script["exceeded"](float32, float32, other)
+    for fault, step in script["FAULTS"].items():
+        assert script["exceeded"](gap(step=step), float32, other), fault
+
+
 # --- on a GPU -------------------------------------------------------------------------------------
 
 
@@ -106,5 +124,4 @@ def test_a_training_without_the_folder_is_plain_and_refuses_what_only_it_has(tin
 @pytest.mark.parametrize("name", ["guess", "guess-exact"])
 def test_twenty_steps_accelerated_are_twenty_plain_steps(name):
     """In a process of its own: checked types do not compile."""
-    script = Path(__file__).with_name("twenty_steps.py")
-    subprocess.run([sys.executable, str(script), name], check=True)
+    subprocess.run([sys.executable, str(TWENTY_STEPS), name], check=True)

@@ -26,7 +26,7 @@ from mue.nn.unet import Join, UNetDecoder, UNetEncoder
 
 def with_kernels(
     learner: nn.Module,
-    buffers: Buffers | None,
+    buffers: Buffers,
     *,
     compiled: bool,
     posterior_stream: torch.cuda.Stream | None,
@@ -40,7 +40,7 @@ def with_kernels(
         return Compiled(module) if compiled else module
 
     def side_stream_linear(layer: nn.Linear) -> nn.Linear:
-        return layer if buffers is None else SideStreamLinear(layer, buffers.of([layer]))
+        return SideStreamLinear(layer, buffers.of([layer]))
 
     def replacement(module: nn.Module) -> nn.Module | None:
         match module:

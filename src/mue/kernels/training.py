@@ -32,11 +32,10 @@ from mue.nn.blocks import ResidualBlock, UpsampleConcat
 from mue.nn.replace import replace_modules
 from mue.nn.unet import Readout
 from mue.objective import Weights
-from mue.training.batches import Batches, GeneratedBatches, copy_pairs_
 from mue.training.loop import Taken, TrainStep
 from mue.training.optimizer import FlatAdamW
 from mue.training.state import Training
-from mue.types import Pair, Terms, Trace
+from mue.types import Terms, Trace
 
 WARMUP = 3
 """Steps that are taken eagerly before one is captured."""
@@ -57,11 +56,12 @@ def accelerate_training(training: Training, wanted: Pieces) -> Training:
     training.notes = (str(chosen), *notes)
     if not (pieces.compiled or device.type == "cuda"):
         return training
-    streams = SideStreams() if pieces.weight_gradient_streams else None
     if device.type == "cuda":
         torch.backends.cudnn.benchmark = True  # shapes stay the same: the search pays
-        training.use_optimizer_(AcceleratedAdamW(training, pieces, streams))
-    training.make_step = functools.partial(AcceleratedStep, pieces=pieces, streams=streams)
+    if pieces.blocks:
+        streams = SideStreams() if pieces.weight_gradient_streams else None
+        training.use_optimizer_(AcceleratedAdamW(training, streams))
+    training.make_step = functools.partial(AcceleratedStep, pieces=pieces)
     return training
 
 
@@ -88,92 +88,49 @@ def _without(config: Config, switch: str, error: Exception) -> str:
 
 
 class AcceleratedAdamW(FlatAdamW):
-    """AdamW that also rounds the weights to bfloat16, in one pass where it is compiled.
+    """AdamW that also rounds the weights to bfloat16, for the kernels.
 
     With side streams, gradients are added to their buffers by the backward pass itself.
 
     Attributes:
-        rounded: The parameters in bfloat16, each a view of one buffer; none without kernels.
+        rounded: The parameters in bfloat16, each a view of one buffer.
+        streams: Where the gradients of weights are computed; None leaves them to autograd.
     """
 
-    def __init__(self, training: Training, pieces: Pieces, streams: SideStreams | None) -> None:
+    def __init__(self, training: Training, streams: SideStreams | None) -> None:
         parameters = training.parameters()
-        super().__init__(parameters, training.config.train, fused=not pieces.compiled_optimizer)
-        self._streams = streams
-        self._rounded = self.flat.buffer.to(torch.bfloat16) if pieces.blocks else None
-        self.rounded = [] if self._rounded is None else self.flat.views(self._rounded)
+        super().__init__(parameters, training.config.train)
+        self.streams = streams
+        self._rounded = self.flat.buffer.to(torch.bfloat16)
+        self.rounded = self.flat.views(self._rounded)
         if streams is not None:  # what autograd itself computes is added there, too
             for p, grad in zip(parameters, self.grads, strict=True):
                 p.grad = grad
-        self._update_ = self._plain_update_
-        if pieces.compiled_optimizer:
-
-            def fall_back(error: Exception) -> None:
-                warnings.warn(_without(training.config, "compile", error), stacklevel=2)
-
-            self._update_ = compiled_or_plain(self._plain_update_, fall_back)
 
     def collect_(self) -> None:
         """Wait for the side streams, or take the gradients from autograd."""
-        if self._streams is None:
+        if self.streams is None:
             super().collect_()
         else:
-            self._streams.join()
+            self.streams.join()
 
     def update_(self, ema_decay: Float[Tensor, ""]) -> None:
         """Clip, AdamW, average, round."""
-        self._update_(ema_decay)
-
-    def _plain_update_(self, ema_decay: Float[Tensor, ""]) -> None:
         super().update_(ema_decay)
         self.round_()
-        if self._streams is not None:
+        if self.streams is not None:
             self.gradient.zero_()
 
     def round_(self) -> None:
         """Round the parameters to bfloat16."""
-        if self._rounded is not None:
-            self._rounded.copy_(self.flat.buffer)
-
-
-class SideStreamBatches:
-    """Batches generated on a side stream during the step before."""
-
-    def __init__(self, step: TrainStep, generated: GeneratedBatches) -> None:
-        training = step.training
-        self._generated = generated
-        self._size = training.config.train.batch
-        self._parts = range(training.config.compute.accumulate)
-        self._stream = torch.cuda.Stream(training.device)
-        step.schedule.set_(training.step)
-        self._current = [generated(part) for part in self._parts]
-        self._next: list[Pair] = []
-
-    def load_(self, step: int) -> None:
-        """Nothing: the batch is on the device already."""
-
-    def start_(self) -> None:
-        """Queue the next batch on the side stream."""
-        with on_stream(self._stream):
-            self._next = [self._generated(part, self._size) for part in self._parts]
-
-    def finish_(self) -> None:
-        """Copy it to the memory of this one, which is used up."""
-        torch.cuda.current_stream().wait_stream(self._stream)
-        copy_pairs_(self._current, self._next)
-
-    def __call__(self, part: int) -> Pair:
-        """One part of the batch of this step."""
-        return self._current[part]
+        self._rounded.copy_(self.flat.buffer)
 
 
 class AcceleratedStep(TrainStep):
     """`TrainStep` with the pieces that are asked for."""
 
-    def __init__(
-        self, training: Training, source: Source, *, pieces: Pieces, streams: SideStreams | None
-    ) -> None:
-        self._pieces, self._streams = pieces, streams
+    def __init__(self, training: Training, source: Source, *, pieces: Pieces) -> None:
+        self._pieces = pieces
         self._side: torch.cuda.Stream | None = None
         if pieces.posterior_stream and isinstance(training.learner, VqLearner):
             self._side = torch.cuda.Stream(training.device)
@@ -196,7 +153,7 @@ class AcceleratedStep(TrainStep):
             optimizer.round_()  # the parameters may have been loaded
             module = with_kernels(
                 training.learner,
-                Buffers(optimizer, optimizer.rounded, self._streams),
+                Buffers(optimizer, optimizer.rounded, optimizer.streams),
                 compiled=pieces.compiled,
                 posterior_stream=self._side,
             )
@@ -220,13 +177,6 @@ class AcceleratedStep(TrainStep):
             case _:
                 return None
 
-    def make_batches(self, source: Source) -> Batches:
-        """On a GPU the next batch is generated during this step."""
-        batches = super().make_batches(source)
-        if self._pieces.prefetch and isinstance(batches, GeneratedBatches):
-            return SideStreamBatches(self, batches)
-        return batches
-
     def __call__(self, weights: Weights) -> Taken:
         """A step, replayed once it has been captured.
 
@@ -234,21 +184,16 @@ class AcceleratedStep(TrainStep):
         captured.
         """
         if not self._pieces.cuda_graph:
-            return self._eager(weights)
+            return super().__call__(weights)
         if self._graph is None or weights.balance != self._balance:
             self._balance = weights.balance
             self._graph = CudaGraph(
-                functools.partial(self._eager, weights),
+                functools.partial(super().__call__, weights),
                 self.training.device,
                 warmup=WARMUP,
                 on_failure=self._not_captured,
             )
         return self._graph()
-
-    def _eager(self, weights: Weights) -> Taken:
-        if isinstance(self.batches, SideStreamBatches):
-            self.batches.start_()
-        return super().__call__(weights)
 
     def losses(self, part: int, weights: Weights) -> tuple[Trace, Terms, Tensor]:
         """Compiled or, once that has failed, as they are."""
@@ -270,14 +215,11 @@ class AcceleratedStep(TrainStep):
     def backward(self, loss: Tensor, traces: Sequence[Trace], terms: Sequence[Terms]) -> Taken:
         """The gradients, while the code book is updated on another stream."""
         if self._side is None:
-            taken = super().backward(loss, traces, terms)
-        else:
-            with on_stream(self._side):
-                taken = self.settle_(traces, terms)
-            loss.backward()
-            torch.cuda.current_stream().wait_stream(self._side)
-        if isinstance(self.batches, SideStreamBatches):
-            self.batches.finish_()
+            return super().backward(loss, traces, terms)
+        with on_stream(self._side):
+            taken = self.settle_(traces, terms)
+        loss.backward()
+        torch.cuda.current_stream().wait_stream(self._side)
         return taken
 
     def _not_compiled(self, error: Exception) -> None:

@@ -1,6 +1,5 @@
 """The batch of each step, and this process's share of it."""
 
-from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -63,13 +62,16 @@ class GeneratedBatches:
     def load_(self, step: int) -> None:
         """Nothing: the index of the first item is on the device already."""
 
-    def __call__(self, part: int, offset: int = 0) -> Pair:
-        """One part of the batch of this step, or of the items `offset` after it."""
-        return self._source.pair(self._first + (offset + part * self._size) + self._items)
+    def __call__(self, part: int) -> Pair:
+        """One part of the batch of this step."""
+        return self._source.pair(self._first + part * self._size + self._items)
 
 
 class PrefetchedBatches:
-    """Batches copied from the host, one step ahead, into the same memory each time."""
+    """Batches of data that are not kept on the device: a thread reads the next from files.
+
+    They are copied into the same memory each time.
+    """
 
     def __init__(self, config: Config, device: torch.device, source: Source) -> None:
         parts = config.compute.accumulate
@@ -82,18 +84,13 @@ class PrefetchedBatches:
     def load_(self, step: int) -> None:
         """Fetch the batch; a thread prefetches the next."""
         pairs = self._prefetch(step, prefetch_next=step < self._last)
-        if self._pairs:
-            copy_pairs_(self._pairs, pairs)
-        else:
+        if not self._pairs:
             self._pairs = pairs
+            return
+        for kept, pair in zip(self._pairs, pairs, strict=True):
+            kept.x.copy_(pair.x)
+            kept.y.copy_(pair.y)
 
     def __call__(self, part: int) -> Pair:
         """One part of it."""
         return self._pairs[part]
-
-
-def copy_pairs_(targets: Sequence[Pair], sources: Sequence[Pair]) -> None:
-    """Copy pairs into the memory of others."""
-    for target, source in zip(targets, sources, strict=True):
-        target.x.copy_(source.x)
-        target.y.copy_(source.y)

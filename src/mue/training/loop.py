@@ -94,21 +94,19 @@ class TrainStep:
     """One step: the losses of a batch, their gradients, the code book, the weights."""
 
     def __init__(self, training: Training, source: Source) -> None:
+        config, device = training.config, training.device
         self.training = training
         self.module = replicate(self.make_module())
-        self.schedule = Schedule(training.config, training.device, training.optimizer.lr)
-        self.batches = self.make_batches(source)
+        self.schedule = Schedule(config, device, training.optimizer.lr)
+        self.batches: Batches = (
+            GeneratedBatches(config, device, source, self.schedule.first)
+            if source.on_device
+            else PrefetchedBatches(config, device, source)
+        )
 
     def make_module(self) -> nn.Module:
         """What computes the trace of a batch."""
         return self.training.module
-
-    def make_batches(self, source: Source) -> Batches:
-        """Where the batches come from."""
-        config, device = self.training.config, self.training.device
-        if not source.on_device:
-            return PrefetchedBatches(config, device, source)
-        return GeneratedBatches(config, device, source, self.schedule.first)
 
     def prepare_(self, number: int) -> Weights:
         """What the host does before the step after `number` steps."""

@@ -53,10 +53,8 @@ class FlatAdamW:
         ema: The exponential moving average of each parameter, a view of one buffer.
     """
 
-    def __init__(
-        self, parameters: Sequence[nn.Parameter], config: TrainConfig, *, fused: bool = True
-    ) -> None:
-        self._config, self._fused = config, fused
+    def __init__(self, parameters: Sequence[nn.Parameter], config: TrainConfig) -> None:
+        self._config = config
         self.flat = FlatParameters(parameters)
         self.gradient = torch.zeros_like(self.flat.buffer)
         self.lr = torch.tensor(config.lr, device=self.flat.buffer.device)
@@ -97,7 +95,7 @@ class FlatAdamW:
             [],
             [self.state["step"]],
             foreach=False,
-            fused=self._fused,
+            fused=True,
             capturable=self.flat.buffer.is_cuda,
             amsgrad=False,
             beta1=_BETA_1,
