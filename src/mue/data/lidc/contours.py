@@ -15,8 +15,6 @@ from scipy.spatial import KDTree
 from mue.data.lidc import MAX_SIDE, RATERS
 from mue.errors import MueError
 
-_TOLERANCE_FACTOR, _MIN_TOLERANCE = 0.9, 0.1
-
 
 @dataclass(frozen=True, slots=True)
 class Contour:
@@ -80,17 +78,14 @@ def _contour(roi: ET.Element) -> Contour:
     """One `roi` of the XML."""
 
     def text(path: str, element: ET.Element = roi) -> str:
-        value = (element.findtext(path) or "").strip()
-        if not value:
+        if not (value := (element.findtext(path) or "").strip()):
             raise MueError(f"has a contour without {path}")
         return value
 
+    edges = roi.findall("edgeMap")
     try:
         z = float(text("imageZposition"))
-        points = [
-            (int(text("xCoord", edge)), int(text("yCoord", edge)))
-            for edge in roi.iterfind("edgeMap")
-        ]
+        points = [(int(text("xCoord", edge)), int(text("yCoord", edge))) for edge in edges]
     except ValueError as error:
         raise MueError(f"has a contour that is not a list of pixels ({error})") from error
     if not np.isfinite(z) or any(not 0 <= side < MAX_SIDE for point in points for side in point):
@@ -134,23 +129,18 @@ def group_nodules(
         for a in annotations
     ]
     trees = [KDTree(p) for p in points]
-    n = len(points)
-    distance = np.zeros((n, n))
-    for i, j in combinations(range(n), 2):
-        distance[i, j] = distance[j, i] = trees[i].query(points[j])[0].min()
+    distance = np.array([[tree.query(p)[0].min() for p in points] for tree in trees])
     tolerance = thickness
     while True:
         count, label = connected_components(distance <= tolerance + 1e-9, directed=False)
         groups = [np.flatnonzero(label == i).tolist() for i in range(count)]
-        if max(map(len, groups)) <= RATERS or tolerance * _TOLERANCE_FACTOR < _MIN_TOLERANCE:
+        if max(map(len, groups)) <= RATERS or tolerance * 0.9 < 0.1:
             break
-        tolerance *= _TOLERANCE_FACTOR
+        tolerance *= 0.9
     centroids = np.array([p.mean(axis=0) for p in points])
-    nodules = [
-        nodule
-        for group in groups
-        for nodule in ([group] if len(group) <= RATERS else _split(group, annotations, centroids))
-    ]
+    nodules: list[list[int]] = []
+    for group in groups:
+        nodules += [group] if len(group) <= RATERS else _split(group, annotations, centroids)
     nodules.sort(key=lambda nodule: (float(centroids[nodule, 2].mean()), nodule[0]))
     return [[annotations[i] for i in nodule] for nodule in nodules]
 

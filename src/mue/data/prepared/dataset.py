@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -38,8 +37,8 @@ class Slices:
         on_device: bool = True,
     ) -> None:
         self.device = torch.device("cpu") if device is None else device
-        self.on_device = on_device
-        self.seed = seed
+        self.on_device, self.seed, self.raters = on_device, seed, raters
+        self.augment = AugmentConfig() if augment is None else augment
         member = prepared.members(split)
         if not len(member):
             raise MueError(
@@ -51,16 +50,11 @@ class Slices:
                 f"data.answers must be in 1..{prepared.raters} (the raters of "
                 f"{prepared.folder}), got {raters}"
             )
-        self.raters = raters
-        self.augment = AugmentConfig() if augment is None else augment
         self.size = prepared.size
         self.rows = [prepared.rows[i] for i in member]
         self._prepared, self._member = prepared, member
-        self._image, self._mask = (
-            (torch.from_numpy(a[member]).to(self.device) for a in (prepared.images, prepared.masks))
-            if on_device
-            else (None, None)
-        )
+        arrays = (prepared.images, prepared.masks) if on_device else ()
+        self._kept = [torch.from_numpy(array[member]).to(self.device) for array in arrays]
         self._bit = torch.arange(7, -1, -1, device=self.device, dtype=torch.uint8)
 
     def __len__(self) -> int:
@@ -68,47 +62,44 @@ class Slices:
 
     def pair(self, index: Int[Tensor, " b"]) -> Pair:
         """Slices sampled with replacement, each augmented, with some of its raters."""
-        total = self._prepared.raters
-        rows_on = self.device if self.on_device else torch.device("cpu")
-        u = uniform(self.seed, index.to(rows_on), 1 + N_UNIFORM + total)
+        index = index.to(self.device if self.on_device else "cpu")
+        u = uniform(self.seed, index, 1 + N_UNIFORM + self._prepared.raters)
         which = (u[:, 0].double() * len(self.rows)).long()
         order = u[:, 1 + N_UNIFORM :].argsort(dim=1)[:, : self.raters]
-        u, order = u.to(self.device), order.to(self.device)
-        x, y = augment_slices(
-            self._x(which), self._ys(which, order), u[:, 1 : 1 + N_UNIFORM], self.augment
-        )
+        x, y = self._load(which, order.to(self.device))
+        x, y = augment_slices(x, y, u[:, 1 : 1 + N_UNIFORM].to(self.device), self.augment)
         return Pair(x, y[:, :, None])
 
     def case(self, index: Int[Tensor, " b"]) -> Case:
         """The slices themselves, each with the masks of all of its raters, weighted equally."""
-        index = index.to(self.device)
         total = self._prepared.raters
-        order = torch.arange(total, device=self.device).expand(len(index), -1)
+        everyone = torch.arange(total, device=self.device).expand(len(index), -1)
+        x, ys = self._load(index, everyone)
         rows = [self.rows[i] for i in index.tolist()]
         return Case(
-            x=self._x(index),
-            ys=self._ys(index, order)[:, :, None],
+            x=x,
+            ys=ys[:, :, None],
             q=torch.full((len(index), total), 1 / total, device=self.device),
             id=tuple(row.id for row in rows),
             group=tuple(row.patient for row in rows),
         )
 
-    def _x(self, which: Int[Tensor, " b"]) -> Float[Tensor, "b 1 h w"]:
-        return self._rows(self._image, self._prepared.images, which)[:, None].float() / 255
-
-    def _ys(self, which: Int[Tensor, " b"], rater: Int[Tensor, "b r"]) -> Float[Tensor, "b r h w"]:
-        """Masks of the chosen raters, unpacked."""
+    def _load(
+        self, which: Int[Tensor, " b"], rater: Int[Tensor, "b r"]
+    ) -> tuple[Float[Tensor, "b 1 h w"], Float[Tensor, "b r h w"]]:
+        """Slices, and the masks of the chosen raters, unpacked."""
+        if self.on_device:
+            images, masks = (array[which.to(self.device)] for array in self._kept)
+        else:
+            row = self._member[which.cpu().numpy()]
+            arrays = (self._prepared.images[row], self._prepared.masks[row])
+            images, masks = (self._to_device(torch.from_numpy(array)) for array in arrays)
+        batch = torch.arange(len(which), device=self.device)[:, None]
+        bits = (masks[batch, rater][..., None] >> self._bit) & 1
         h, w = self.size
-        row = torch.arange(len(which), device=self.device)[:, None]
-        packed = self._rows(self._mask, self._prepared.masks, which)[row, rater]
-        bits = (packed[..., None] >> self._bit) & 1
-        return bits.flatten(2)[..., : h * w].unflatten(2, (h, w)).float()
+        ys = bits.flatten(2)[..., : h * w].unflatten(2, (h, w)).float()
+        return images[:, None].float() / 255, ys
 
-    def _rows(self, kept: Tensor | None, file: np.ndarray, which: Int[Tensor, " b"]) -> Tensor:
-        """Rows of an array that is kept on the device, or else of its file."""
-        if kept is not None:
-            return kept[which.to(self.device)]
-        rows = torch.from_numpy(file[self._member[which.cpu().numpy()]])
-        if self.device.type == "cuda":
-            rows = rows.pin_memory()
-        return rows.to(self.device, non_blocking=True)
+    def _to_device(self, rows: Tensor) -> Tensor:
+        pinned = rows.pin_memory() if self.device.type == "cuda" else rows
+        return pinned.to(self.device, non_blocking=True)
