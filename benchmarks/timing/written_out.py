@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -12,6 +14,7 @@ from mue.nn.replace import replace_modules
 from mue.nn.unet import Join, Readout
 from mue.objective import Likelihood, Weights
 from mue.objective import objective as together
+from mue.training.loop import TrainStep
 from mue.training.state import Training
 from mue.types import ExactTrace, Terms, Trace
 
@@ -21,7 +24,7 @@ def write_out_(training: Training) -> None:
     network = training.learner.network
     if training.config.method != "exact" or not isinstance(network, Modal):
         return
-    training.objective = objective
+    training.make_step = WrittenOutStep
     training.module = replace_modules(
         training.learner, lambda m: CopyingReadout(m) if isinstance(m, Readout) else None
     )
@@ -43,6 +46,15 @@ class CopyingReadout(Readout):
         return logits.unflatten(0, codes.shape[:2])
 
 
+class WrittenOutStep(TrainStep):
+    """A step with the objective below."""
+
+    def score(self, trace: Trace, y: Tensor, weights: Weights) -> tuple[Terms, Tensor]:
+        """The terms of a trace, and their sum, which has the gradient."""
+        terms = objective(trace, y, weights, self.training.config.objective.likelihood)
+        return terms.detached(), terms.total
+
+
 def objective(
     trace: Trace,
     y: Float[Tensor, "b r *y"],
@@ -55,9 +67,9 @@ def objective(
         raise TypeError(
             f"`trace` must be of the method exact with a Bernoulli likelihood, got {type(trace)}"
         )
-    return together(
-        trace, y, weights, kind, deviation, likelihood=log_likelihood, distance=soft_iou_distance
-    )
+    pairs = {"log_likelihood": log_likelihood, "soft_iou_distance": soft_iou_distance}
+    with patch.multiple("mue.objective", **pairs):
+        return together(trace, y, weights, kind, deviation)
 
 
 def log_likelihood(

@@ -100,15 +100,8 @@ def objective(
     weights: Weights,
     kind: Likelihood,
     deviation: float = 1.0,
-    *,
-    likelihood: Callable[..., Tensor] = log_likelihood,
-    distance: Distance = soft_iou_distance,
 ) -> Terms:
-    """The terms for a batch, each a mean over inputs and answers.
-
-    `exact` takes every pair of a code and an answer, and of two codes: `likelihood` and `distance`
-    are how.
-    """
+    """The terms for a batch, each a mean over inputs and answers."""
     zero = trace.logits.new_zeros(())
     if isinstance(trace, (VqTrace, LatentTrace)):  # each answer has a decoding of its own
         decoded, answer = (t.flatten(0, 1)[:, None] for t in (trace.logits, y))
@@ -119,7 +112,7 @@ def objective(
             return Terms(prior, reconstruction, weights.commitment * trace.distance.mean(), zero)
         beta = weights.prior * weights.reconstruction * weights.divergence
         return Terms(beta * trace.divergence.mean(), reconstruction, zero, zero)
-    log_y = likelihood(trace.logits, y, kind, deviation)
+    log_y = log_likelihood(trace.logits, y, kind, deviation)
     if isinstance(trace, HeadsTrace):
         best = log_y.amax(dim=1) if weights.best else log_y.mean(dim=1)
         return Terms(zero, -weights.reconstruction * best.mean(), zero, zero)
@@ -132,8 +125,9 @@ def objective(
         if kind == "normal":
             raise MueError("objective.energy must be 0 where objective.likelihood is normal")
         s = pixel_values(trace.logits, kind)
-        each = mean_over_classes(distance) if kind == "categorical" else distance
-        energy_term = weights.energy * energy(s, trace.log_prior.exp(), y, each)
+        distance = soft_iou_distance
+        distance = mean_over_classes(distance) if kind == "categorical" else distance
+        energy_term = weights.energy * energy(s, trace.log_prior.exp(), y, distance)
     return Terms(
         prior=-weights.prior * (responsibility * log_c).sum(dim=1).mean(),
         reconstruction=-weights.reconstruction * (responsibility * log_y).sum(dim=1).mean(),

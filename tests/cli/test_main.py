@@ -105,7 +105,7 @@ def _nothing(_: Path) -> None:
         (_no_weights, "export copy new", "copy has no weights.safetensors: train it first"),
         (_truncated, "evaluate copy", "it is truncated or damaged"),
         (_tampered, "evaluate copy --json", "does not hold what was saved"),
-        (_other_weights, "evaluate copy", "holds weights of another configuration"),
+        (_other_weights, "evaluate copy", "holds the weights of another configuration"),
         (_no_config, "evaluate copy", "config.json must be JSON"),
         (_nothing, "evaluate copy --inputs 0", "`inputs` must be at least 1, got 0"),
         (_nothing, "evaluate copy --k 0", "`k` must be in 1..6"),

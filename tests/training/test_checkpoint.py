@@ -20,7 +20,7 @@ from mue.training.checkpoint import (
     origin,
     save_config,
     save_state,
-    save_weights,
+    save_tensors,
 )
 from mue.training.loop import fit
 from mue.training.state import Training
@@ -102,7 +102,7 @@ def test_tensors_of_every_kind_come_back_to_the_bit(tmp_path):
         "bytes": torch.arange(9, dtype=torch.uint8),
         "odd": torch.tensor([float("nan"), float("inf"), -0.0]),
     }
-    save_weights(tmp_path, tensors)
+    save_tensors(tmp_path / "weights.safetensors", tensors)
     found = load_tensors(tmp_path / "weights.safetensors")
     assert set(found) == set(tensors)
     for name, tensor in tensors.items():
@@ -114,7 +114,7 @@ def test_the_same_tensors_are_the_same_file(tmp_path):
     """So that weights can be compared by a digest of the file."""
     tensors = {name: torch.randn(3) for name in "abc"}
     for i in range(8):
-        save_weights(tmp_path / str(i), tensors)
+        save_tensors(tmp_path / str(i), tensors)
         tensors = dict(reversed(tensors.items()))
     assert len(set(files(tmp_path).values())) == 1
 
@@ -219,7 +219,7 @@ def test_weights_of_another_configuration_are_refused_before_they_are_read(
 def test_weights_too_few_or_too_many_are_refused(folder, change, words):
     tensors = load_tensors(folder / "weights.safetensors")
     change(tensors)
-    save_weights(folder, tensors)
+    save_tensors(folder / "weights.safetensors", tensors)
     with pytest.raises(RunError, match=words):
         load_network(folder, CPU)
 
@@ -378,8 +378,7 @@ def test_a_state_that_lacks_something_is_refused(tiny, folder, name):
     path = folder / "state.safetensors"
     tensors = safetensors.torch.load_file(path)
     del tensors[name]
-    save_weights(folder, tensors)
-    (folder / "weights.safetensors").replace(path)
+    save_tensors(path, tensors)
     with pytest.raises(RunError, match=r"state\.safetensors holds the state of another config"):
         load_state_(folder, Training(tiny("exact"), CPU))
 

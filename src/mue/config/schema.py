@@ -97,7 +97,7 @@ class ModelConfig(_Section):
 
     section = "model"
     backbone: str = "unet"
-    """Encoder and decoder: `unet` for images, `mlp` for vectors, or a line that you add to
+    """Encoder and decoder: `unet` for images, `mlp` for vectors, or one that you add to
     `BACKBONES` in mue/models/build.py."""
     c_in: Annotated[int, _within(1, 4096)] = 1
     """Channels of an input."""

@@ -48,11 +48,8 @@ def mlp(m: ModelConfig) -> Backbone:
     )
 
 
-BACKBONES: dict[str, Callable[[ModelConfig], Backbone]] = {
-    "unet": unet,
-    "mlp": mlp,
-}
-"""Backbones by `model.backbone`. A new one adds a line here."""
+BACKBONES: dict[str, Callable[[ModelConfig], Backbone]] = {"unet": unet, "mlp": mlp}
+"""Backbones by `model.backbone`. A new one is added here."""
 
 
 def build_backbone(config: ModelConfig) -> Backbone:

@@ -48,20 +48,13 @@ def commit() -> str | None:
     """
     if given := os.environ.get("MUE_COMMIT"):
         return given
-    here = Path(__file__).resolve().parent
+    here = str(Path(__file__).resolve().parent)
+    command = ["git", "-C", here, "describe", "--always", "--dirty", "--abbrev=12"]
     try:
-        found = subprocess.check_output(  # noqa: S603
-            ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12"],  # noqa: S607
-            stderr=subprocess.DEVNULL,
-            text=True,
-            timeout=10,
-        )
+        found = subprocess.run(command, capture_output=True, text=True, timeout=10)  # noqa: S603
     except (OSError, subprocess.SubprocessError):
         return None
-    return found.strip() or None
-
-
-# --- configuration ------------------------------------------------------------------------------
+    return found.stdout.strip() or None
 
 
 def save_config(folder: Path, config: Config, version: str, data: str | None = None) -> None:
@@ -103,9 +96,6 @@ def _config_file(folder: Path) -> dict[str, Any]:
     return content
 
 
-# --- tensors ------------------------------------------------------------------------------------
-
-
 def save_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     """Write tensors with a digest of their content in the header.
 
@@ -125,7 +115,16 @@ def load_tensors(path: Path, expected: dict[str, torch.Size] | None = None) -> d
             header = file.metadata() or {}
             shapes = {name: torch.Size(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
             if expected is not None and shapes != expected:
-                raise RunError(_mismatch(path, shapes, expected))
+                names = sorted({*shapes, *expected})
+                name = next(n for n in names if shapes.get(n) != expected.get(n))
+                wanted, got = (
+                    tuple(s[name]) if name in s else "absent" for s in (expected, shapes)
+                )
+                raise RunError(
+                    f"{path} holds the {path.stem} of another configuration than {CONFIG} beside "
+                    f"it: {name!r} must be {wanted}, got {got}; restore the file that belongs to "
+                    "it, or start in another folder"
+                )
             tensors = {name: file.get_tensor(name) for name in shapes}
     except (safetensors.SafetensorError, OSError) as error:
         raise RunError(
@@ -149,23 +148,6 @@ def _digest(tensors: dict[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def _mismatch(path: Path, got: dict[str, torch.Size], expected: dict[str, torch.Size]) -> str:
-    name = next(n for n in sorted({*got, *expected}) if got.get(n) != expected.get(n))
-    wanted, found = (tuple(s[name]) if name in s else "absent" for s in (expected, got))
-    return (
-        f"{path} holds weights of another configuration than {CONFIG} beside it: "
-        f"{name!r} must be {wanted}, got {found}; restore the file that belongs to it"
-    )
-
-
-# --- weights and state --------------------------------------------------------------------------
-
-
-def save_weights(folder: Path, weights: dict[str, Tensor], *, half: bool = False) -> None:
-    """Write θ, in half precision where asked."""
-    save_tensors(folder / WEIGHTS, {k: v.half() if half else v for k, v in weights.items()})
-
-
 def export(
     run: Path,
     out: Path,
@@ -182,7 +164,8 @@ def export(
         _, tensors = _load_weights(run)
     else:  # parts of its own, which only those who have them can build
         tensors = load_tensors(run / WEIGHTS)
-    save_weights(out, tensors | (changed or {}), half=half)
+    tensors |= changed or {}
+    save_tensors(out / WEIGHTS, {k: v.half() if half else v for k, v in tensors.items()})
     if (run / LOG).is_file():
         write_atomic(out / LOG, (run / LOG).read_bytes())
     content = _config_file(run) | (about or {})
@@ -217,7 +200,7 @@ def _load_weights(
 
 def save_state(folder: Path, training: Training) -> None:
     """Write the weights as evaluated, then all that resuming needs."""
-    save_weights(folder, training.export())
+    save_tensors(folder / WEIGHTS, training.export())
     save_tensors(folder / STATE, _state(training))
 
 

@@ -109,11 +109,9 @@ def read_log(folder: Path) -> list[LogRecord]:
     Raises:
         MueError: Any other line is not a record.
     """
-    path = folder / LOG
-    if not path.exists():
-        return []
-    records: list[LogRecord] = []
-    *lines, last = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    path, records = folder / LOG, list[LogRecord]()
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    *lines, last = text.split("\n")
     for number, line in enumerate(lines, start=1):
         try:
             records.append(LogRecord(**json.loads(line)))
