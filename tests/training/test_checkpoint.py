@@ -65,8 +65,8 @@ def test_a_run_of_a_time_without_data_has_none(folder):
         (b"[]", "config.json must hold an object with `config`, got list"),
         (b"{}", "config.json: config must be an object with the fields of Config"),
         (
-            b'{"config": {"modle": {}}}',
-            r"config.json: config has no field 'modle'; did you mean 'model'\?",
+            b'{"config": {"modell": {}}}',
+            r"config.json: config has no field 'modell'; did you mean 'model'\?",
         ),
         (
             b'{"config": {"train": {"lr": "NaN"}}}',
