@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import subprocess
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
@@ -34,7 +35,7 @@ from mue.training.state import Training
 
 CONFIG, WEIGHTS, STATE = "config.json", "weights.safetensors", "state.safetensors"
 _LARGEST_CONFIG = 1 << 20
-_UNUSED = ("random.cpu", "random.cuda")  # in older states; a step seeds its own random numbers
+_UNUSED = {"random.cpu", "random.cuda"}  # in older states; a step seeds its own random numbers
 
 
 class RunError(MueError):
@@ -106,25 +107,23 @@ def save_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     write_atomic(path, safetensors.torch.save(plain, {"sha256": _digest(plain)}))
 
 
-def load_tensors(path: Path, expected: dict[str, torch.Size] | None = None) -> dict[str, Tensor]:
-    """Read tensors. Names and shapes are compared with `expected` before any is read."""
+def load_tensors(path: Path, like: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+    """Read tensors. Names and shapes are compared with those of `like` before any is read."""
     if not path.is_file():
         raise RunError(f"{path.parent} has no {path.name}: train it first, or name another folder")
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
-            shapes = {name: torch.Size(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-            if expected is not None and shapes != expected:
-                names = sorted({*shapes, *expected})
-                name = next(n for n in names if shapes.get(n) != expected.get(n))
-                wanted, got = (
-                    tuple(s[name]) if name in s else "absent" for s in (expected, shapes)
-                )
-                raise RunError(
-                    f"{path} holds the {path.stem} of another configuration than {CONFIG} beside "
-                    f"it: {name!r} must be {wanted}, got {got}; restore the file that belongs to "
-                    "it, or start in another folder"
-                )
+            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+            expected = shapes if like is None else {n: tuple(t.shape) for n, t in like.items()}
+            for name in sorted({*shapes, *expected} - _UNUSED):
+                wanted, got = (s.get(name, "absent") for s in (expected, shapes))
+                if wanted != got:
+                    raise RunError(
+                        f"{path} holds the {path.stem} of another configuration than {CONFIG} "
+                        f"beside it: {name!r} must be {wanted}, got {got}; restore the file that "
+                        "belongs to it, or start in another folder"
+                    )
             tensors = {name: file.get_tensor(name) for name in shapes}
     except (safetensors.SafetensorError, OSError) as error:
         raise RunError(
@@ -194,8 +193,7 @@ def _load_weights(
     if network is None:
         with torch.device("meta"):
             network = build_network(load_config(folder))
-    expected = {name: p.shape for name, p in network.named_parameters()}
-    return network, load_tensors(folder / WEIGHTS, expected)
+    return network, load_tensors(folder / WEIGHTS, dict(network.named_parameters()))
 
 
 def save_state(folder: Path, training: Training) -> None:
@@ -209,13 +207,8 @@ def load_state_(folder: Path, training: Training) -> None:
 
     The caller's random state is left as it was.
     """
-    tensors, here = load_tensors(folder / STATE), _state(training)
-    theirs = {n: t.shape for n, t in tensors.items() if n not in _UNUSED}
-    if theirs != {n: t.shape for n, t in here.items()}:
-        raise RunError(
-            f"{folder / STATE} holds the state of another configuration than {CONFIG} beside it; "
-            "restore the file that belongs to it, or start in another folder"
-        )
+    here = _state(training)
+    tensors = load_tensors(folder / STATE, here)
     for name, tensor in here.items():
         tensor.copy_(tensors[name])
     training.step = int(tensors["step"])

@@ -5,11 +5,9 @@ from collections.abc import Iterable, Sequence
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.optim.adamw import adamw
 
 from mue.config.schema import TrainConfig
 
-_BETA_1, _BETA_2, _EPS = 0.9, 0.999, 1e-8  # PyTorch's, and so the paper's
 _ALIGNMENT = 64  # each parameter starts at a multiple of 256 bytes, as the fastest kernels want it
 
 
@@ -46,6 +44,8 @@ class FlatParameters:
 class FlatAdamW:
     """One optimizer step for all parameters: clip the gradient, AdamW, moving average.
 
+    AdamW's moments decay as PyTorch's do by default, and so the paper's.
+
     Attributes:
         lr: The learning rate, a tensor on the device.
         state: AdamW's own, by the names that PyTorch gives it.
@@ -54,15 +54,18 @@ class FlatAdamW:
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], config: TrainConfig) -> None:
-        self._config = config
         self.flat = FlatParameters(parameters)
-        self.gradient = torch.zeros_like(self.flat.buffer)
-        self.lr = torch.tensor(config.lr, device=self.flat.buffer.device)
-        self.state = {
-            "step": torch.zeros((), device=self.flat.buffer.device),
-            "exp_avg": torch.zeros_like(self.flat.buffer),
-            "exp_avg_sq": torch.zeros_like(self.flat.buffer),
-        }
+        buffer, lr = self.flat.buffer, torch.tensor(config.lr, device=self.flat.buffer.device)
+        self._adamw = torch.optim.AdamW(
+            [buffer], lr, weight_decay=config.weight_decay, fused=True, capturable=buffer.is_cuda
+        )
+        self.lr: Tensor = self._adamw.param_groups[0]["lr"]
+        self.state = self._adamw.state[buffer]
+        self.state["step"] = torch.zeros((), device=buffer.device)
+        self.state["exp_avg"] = torch.zeros_like(buffer)
+        self.state["exp_avg_sq"] = torch.zeros_like(buffer)
+        self._max_norm = config.clip
+        self.gradient = torch.zeros_like(buffer)
         self.grads = self.flat.views(self.gradient)
         self._ema = self.flat.buffer.clone()
         self.ema = self.flat.views(self._ema)
@@ -84,25 +87,10 @@ class FlatAdamW:
     def update_(self, ema_decay: Float[Tensor, ""]) -> None:
         """Clip, AdamW, average."""
         gradient = self.gradient
-        if max_norm := self._config.clip:
+        if self._max_norm:
             norm = torch.linalg.vector_norm(gradient)
-            gradient = gradient * (max_norm / (norm + 1e-6)).clamp(max=1.0)
-        adamw(
-            [self.flat.buffer],
-            [gradient],
-            [self.state["exp_avg"]],
-            [self.state["exp_avg_sq"]],
-            [],
-            [self.state["step"]],
-            foreach=False,
-            fused=True,
-            capturable=self.flat.buffer.is_cuda,
-            amsgrad=False,
-            beta1=_BETA_1,
-            beta2=_BETA_2,
-            lr=self.lr,
-            weight_decay=self._config.weight_decay,
-            eps=_EPS,
-            maximize=False,
-        )
+            gradient = gradient * (self._max_norm / (norm + 1e-6)).clamp(max=1.0)
+        self.flat.buffer.grad = gradient
+        self._adamw.step()
+        self.flat.buffer.grad = None
         self._ema.lerp_(self.flat.buffer, 1 - ema_decay)
