@@ -1,7 +1,5 @@
 """`mue data import lidc`: LIDC-IDRI in any of its forms, as prepared slices."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

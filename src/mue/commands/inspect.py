@@ -1,7 +1,5 @@
 """`mue data inspect`: what prepared slices hold."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Prefetching: the next batch is loaded while the device computes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 

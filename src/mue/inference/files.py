@@ -1,7 +1,5 @@
 """Images from files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The files of a folder or a tar archive, one after the other, without unpacking anything."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import os

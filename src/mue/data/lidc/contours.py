@@ -1,7 +1,5 @@
 """The contours of the raters: read from XML, grouped into nodules, filled to masks."""
 
-from __future__ import annotations
-
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The form of the archive itself: series of DICOM slices, each with the XML of its raters."""
 
-from __future__ import annotations
-
 import io
 import math
 import warnings

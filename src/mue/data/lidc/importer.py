@@ -1,7 +1,5 @@
 """LIDC-IDRI in any of its forms."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path

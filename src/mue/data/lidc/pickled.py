@@ -5,8 +5,6 @@ that numpy arrays need are resolved to replacements that check their arguments; 
 refused.
 """
 
-from __future__ import annotations
-
 import io
 import math
 import os

@@ -4,8 +4,6 @@ slices   LIDC-IDRI-XXXX/nodule-N/{images,mask-0..3}/slice-K.png
 crops    {train,val,test}/images/….png and gt/…_l0..l3.png, of the Probabilistic U-Net
 """
 
-from __future__ import annotations
-
 import io
 import re
 import struct

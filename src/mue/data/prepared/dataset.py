@@ -1,7 +1,5 @@
 """Prepared slices as a data set for training and evaluation."""
 
-from __future__ import annotations
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor

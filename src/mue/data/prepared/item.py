@@ -1,7 +1,5 @@
 """A slice of a lesion as a reader yields it, before it is prepared."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

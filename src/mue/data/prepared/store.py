@@ -9,8 +9,6 @@ Nothing in it depends on when or where it was written: the same source gives the
 are not stored, they are computed from the patient's name.
 """
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import io

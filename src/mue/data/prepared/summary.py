@@ -1,7 +1,5 @@
 """Summary statistics of prepared slices."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
