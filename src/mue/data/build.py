@@ -53,7 +53,7 @@ def _slices(spec: SourceSpec) -> Source:
     """Prepared slices with several raters."""
     assert spec.folder is not None  # `check_data` asks for it
     prepared = open_prepared(spec.folder)
-    fits = spec.resident == "auto" and _fits(prepared, spec.device)
+    kept = spec.resident == "on" or (spec.resident == "auto" and _fits(prepared, spec.device))
     return Slices(
         prepared,
         spec.split,
@@ -61,7 +61,7 @@ def _slices(spec: SourceSpec) -> Source:
         raters=spec.config.answers,
         augment=spec.config.augment,
         device=spec.device,
-        on_device=spec.resident == "on" or fits,
+        on_device=kept,
     )
 
 
@@ -72,7 +72,6 @@ SOURCES: dict[str, Callable[[SourceSpec], Source]] = {
     "slices": _slices,
 }
 """Data sets by `data.name`. A new one adds a line here."""
-_FROM_FOLDER = frozenset({"slices"})
 
 
 def build_source(
@@ -113,12 +112,13 @@ def check_data(config: DataConfig, data: str | Path | None) -> None:
             f"data.name must be one of {', '.join(SOURCES)}, got {config.name!r}; add a data set "
             "of your own to SOURCES in mue/data/build.py, or give it to mue.train as `source`"
         )
-    if config.name in _FROM_FOLDER and data is None:
+    reads_folder = config.name == "slices"
+    if reads_folder and data is None:
         raise MueError(
             "--data must name a folder of prepared slices for this model; "
             "make one by `mue data import`"
         )
-    if config.name not in _FROM_FOLDER and data is not None:
+    if not reads_folder and data is not None:
         raise MueError(
             f"--data must be left out for {config.name!r}, whose inputs are generated; got {data}"
         )

@@ -23,16 +23,14 @@ class Prefetcher:
         self._source, self._indices = source, indices
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
-        self._pending: tuple[int, Future[list[Pair]]] | None = None
+        self._pending: dict[int, Future[list[Pair]]] = {}  # by step
 
     def __call__(self, step: int, *, prefetch_next: bool) -> list[Pair]:
         """The pairs of a step; with `prefetch_next`, loading those of the next one begins."""
-        pending = self._pending
-        if pending is None or pending[0] != step:
-            pending = (step, self._executor.submit(self._load, step))
-        pairs = pending[1].result()
+        pending = self._pending.pop(step, None) or self._executor.submit(self._load, step)
+        pairs = pending.result()
         self._pending = (
-            (step + 1, self._executor.submit(self._load, step + 1)) if prefetch_next else None
+            {step + 1: self._executor.submit(self._load, step + 1)} if prefetch_next else {}
         )
         if self._stream is not None:  # the allocator must not reuse them before this stream is done
             for pair in pairs:

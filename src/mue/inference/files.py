@@ -22,31 +22,22 @@ def read_image(path: str | Path, channels: int) -> Tensor:
         )
     try:
         with Image.open(path) as file:
-            size = file.size
-            image = _pixels(file, channels) if file.width * file.height <= LARGEST_IMAGE else None
+            if file.width * file.height > LARGEST_IMAGE:
+                raise MueError(
+                    f"{path} must have at most {LARGEST_IMAGE} pixels, "
+                    f"got {file.width} x {file.height}; crop or scale it"
+                )
+            image: Image.Image = file
+            if file.mode.startswith("I;16"):  # Pillow's conversion of 16 bits cuts off at 255
+                image = Image.fromarray((np.asarray(file) / 257).round().astype(np.uint8))
+            pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"))
+    except MueError:
+        raise
     except FileNotFoundError:
         raise MueError(f"there is no image file {path}") from None
-    except (
-        OSError,
-        SyntaxError,
-        ValueError,
-        NotImplementedError,
-        Image.DecompressionBombError,
-    ) as error:  # whatever Pillow makes of bytes that are no picture
+    except Exception as error:  # for bytes that are no picture, Pillow raises any
         raise MueError(
             f"{path} must be an image file that can be read, and it is not: {error}"
         ) from None
-    if image is None:
-        raise MueError(
-            f"{path} must have at most {LARGEST_IMAGE} pixels, "
-            f"got {size[0]} x {size[1]}; crop or scale it"
-        )
-    pixels = torch.tensor(image, dtype=torch.float32) / 255
-    return pixels[None] if channels == 1 else pixels.permute(2, 0, 1)
-
-
-def _pixels(file: Image.Image, channels: int) -> np.ndarray:
-    """The decoded picture as bytes."""
-    if file.mode.startswith("I;16"):  # 16 bits of grey: Pillow's conversion would cut off at 255
-        file = Image.fromarray((np.asarray(file) / 257).round().astype(np.uint8))
-    return np.asarray(file.convert("L" if channels == 1 else "RGB"))
+    x = torch.tensor(pixels, dtype=torch.float32) / 255
+    return x[None] if channels == 1 else x.permute(2, 0, 1)

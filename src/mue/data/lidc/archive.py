@@ -8,6 +8,7 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -16,6 +17,8 @@ from mue.errors import MueError
 
 MAX_FILE_BYTES = 64 * 2**20
 """Size of the largest file that is read: those of LIDC-IDRI are far smaller."""
+ARCHIVES, PICKLES = (".tar.gz", ".tgz", ".tar"), (".pickle", ".pkl")
+"""How the names of archives and pickles end, in lower case."""
 _CHUNK = 2**20
 Progress = Callable[[int], None]
 """Called with the number of bytes that were read from a source."""
@@ -44,16 +47,6 @@ class CountedFile(io.FileIO):
         return count
 
 
-def is_archive(path: Path) -> bool:
-    """Whether a path is named like a tar archive."""
-    return path.name.lower().endswith((".tar.gz", ".tgz", ".tar"))
-
-
-def is_pickle(path: Path) -> bool:
-    """Whether a path is named like a pickle."""
-    return path.suffix.lower() in (".pickle", ".pkl")
-
-
 def expand_sources(sources: Sequence[Path]) -> list[Path]:
     """The sources, where a folder that directly holds archives or a pickle stands for these."""
     found: list[Path] = []
@@ -61,18 +54,16 @@ def expand_sources(sources: Sequence[Path]) -> list[Path]:
         if not source.exists():
             raise MueError(f"there is no file or folder {source} to import")
         entries = sorted(source.iterdir()) if source.is_dir() else []
-        inner = [p for p in entries if p.is_file() and (is_archive(p) or is_pickle(p))]
+        files = [path for path in entries if path.is_file()]
+        inner = [path for path in files if path.name.lower().endswith(ARCHIVES + PICKLES)]
         found += inner or [source]
     return found
 
 
 def total_bytes(sources: Sequence[Path]) -> int:
     """Bytes of all files of the sources."""
-    return sum(
-        path.stat().st_size
-        for source in sources
-        for path in (_files(source) if source.is_dir() else [source])
-    )
+    files = chain(*(_files(source) if source.is_dir() else [source] for source in sources))
+    return sum(path.stat().st_size for path in files)
 
 
 def iterate_files(

@@ -5,7 +5,8 @@ import math
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -24,8 +25,6 @@ from mue.errors import MueError
 
 _DEFAULT_SIZE = 128  # side of a crop, as in the slices layout
 _HEADER_BYTES = {".xml": MAX_FILE_BYTES, ".dcm": 256 * 2**10}  # what the first pass reads
-Crops = dict[str, list[tuple[Key, list[Annotation]]]]
-"""For each file of a source, the nodules that it shows, each with the key of its crop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +53,9 @@ def read(
     Nodules are numbered through the series of a patient, from the lowest z on, and the slices of
     a nodule from its lowest one on, whether or not the source holds all of them.
     """
-    crops: list[Crops] = [defaultdict(list) for _ in sources]
-    found: list[tuple[Reading, File, list[_Header], Crops]] = []
-    for source, of_file in zip(sources, crops, strict=True):
-        slices: list[_Header] = []
+    found: list[tuple[Reading, Path, File, dict[str, list[_Header]]]] = []
+    for source in sources:
+        slices: dict[str, list[_Header]] = defaultdict(list)  # by folder
         for file in iterate_files(
             source, lambda name: _HEADER_BYTES.get(PurePosixPath(name).suffix.lower(), 0), progress
         ):
@@ -66,18 +64,19 @@ def read(
                 continue
             try:
                 if not file.name.lower().endswith(".xml"):
-                    slices.append(_header(file))
+                    slices[file.name.rpartition("/")[0]].append(_header(file))
                 elif (reading := contours.read_message(file.data)) is not None:
-                    found.append((reading, File(file.name, file.path, b""), slices, of_file))
+                    found.append((reading, source, replace(file, data=b""), slices))
             except MueError as error:
                 yield Rejected(file.path, str(error))
     path_of_series: dict[str, str] = {}
     nodules: Counter[str] = Counter()  # of each patient so far
-    for reading, file, slices, of_file in sorted(found, key=lambda entry: entry[0].series_uid):
+    crops: dict[tuple[Path, str], list[tuple[Key, list[Annotation]]]] = defaultdict(list)
+    for reading, source, file, slices in sorted(found, key=lambda entry: entry[0].series_uid):
         try:
             if (first := path_of_series.get(reading.series_uid)) is not None:
                 raise MueError(f"is a second reading of the series that {first} has")
-            series, step = _series(file.name, reading, slices)
+            series, step = _series(file.name.rpartition("/")[0], reading, slices)
         except MueError as error:
             yield Rejected(file.path, str(error))
             continue
@@ -88,13 +87,15 @@ def read(
             for k, uid in enumerate(dict.fromkeys(c.slice_uid for c in ordered)):
                 if uid in name_of:
                     key = lowest.patient, f"nodule-{nodules[lowest.patient]}", f"slice-{k}"
-                    of_file[name_of[uid]].append((key, nodule))
+                    crops[source, name_of[uid]].append((key, nodule))
             nodules[lowest.patient] += 1
-    for source, of_file in zip(sources, crops, strict=True):
-        needed = dict.fromkeys(of_file, MAX_FILE_BYTES)
-        for file in iterate_files(source, lambda name, n=needed: n.get(name, 0), progress):
+    for source in sources:
+        for file in iterate_files(
+            source, lambda name, s=source: MAX_FILE_BYTES if (s, name) in crops else 0, progress
+        ):
             if isinstance(file, File):  # what is rejected was reported in the first pass
-                yield from _items(file, of_file[file.name], size or _DEFAULT_SIZE, window)
+                nodules_of_file = crops.pop((source, file.name))
+                yield from _items(file, nodules_of_file, size or _DEFAULT_SIZE, window)
 
 
 def _header(file: File) -> _Header:
@@ -124,15 +125,16 @@ def _brief(error: Exception) -> str:
     return str(error) if isinstance(error, MueError) else str(error).partition(". ")[0][:200]
 
 
-def _series(name: str, reading: Reading, slices: Sequence[_Header]) -> tuple[list[_Header], float]:
-    """The slices that the XML of this name is about, from the lowest on, and their distance in mm.
+def _series(
+    folder: str, reading: Reading, slices: dict[str, list[_Header]]
+) -> tuple[list[_Header], float]:
+    """The slices that an XML in this folder is about, by z, and their distance in mm.
 
     Where there is one slice, the distance is its thickness. Slices that do not fit each other, or
     the contours, are an error.
     """
-    folder, uid = PurePosixPath(name).parent, reading.series_uid
-    neighbours = [s for s in slices if PurePosixPath(s.name).parent == folder]
-    series = [s for s in neighbours or slices if s.series == uid]
+    uid, neighbours = reading.series_uid, slices.get(folder, [])
+    series = [s for s in neighbours or chain(*slices.values()) if s.series == uid]
     if not series and neighbours:
         raise MueError(
             f"is about the series {uid}, but the DICOM in its folder is of the series "

@@ -32,10 +32,10 @@ def detect_form(sources: Sequence[Path]) -> Form:
 
 
 def _form_of_source(source: Path) -> Form:
-    if source.is_file() and archive.is_pickle(source):
+    name, damage = source.name.lower(), ""
+    if source.is_file() and name.endswith(archive.PICKLES):
         return "pickle"
-    damage = ""
-    if source.is_dir() or archive.is_archive(source):
+    if source.is_dir() or name.endswith(archive.ARCHIVES):
         for file in archive.iterate_files(
             source, lambda name: 1 if _form_of_file(name) else 0, lambda _: None
         ):

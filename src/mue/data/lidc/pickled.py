@@ -65,7 +65,6 @@ def read(
 
 
 def _item(name: object, entry: object, path: str, size: int | None) -> Item | Rejected:
-    """One entry of the dictionary."""
     try:
         if not isinstance(name, str | int) or not str(name).isprintable():
             raise MueError("must be named by a plain string or a number")
