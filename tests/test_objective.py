@@ -20,7 +20,9 @@ from mue.objective import (
 )
 from mue.types import ExactTrace, HeadsTrace, LatentTrace, VqTrace
 
-PLAIN = Weights(prior=1.0, reconstruction=1.0, commitment=0.25, temperature=1.0, balance=False)
+PLAIN = Weights(prior=1.0, temperature=1.0, balance=False)
+NORMAL = ObjectiveConfig(likelihood="normal")
+ENERGY = ObjectiveConfig(reconstruction=0.0, commitment=0.0, energy=1.0)
 
 
 def answers(kind: str, b: int, r: int) -> Tensor:
@@ -78,7 +80,7 @@ def test_the_papers_objective_by_hand():
         index=torch.tensor([[0], [1]]),  # ln 2 and ln 4
         distance=torch.tensor([[4.0], [8.0]]),
     )
-    terms = objective(trace, torch.ones(2, 1, 1, 1, 3), PLAIN, "bernoulli")
+    terms = objective(trace, torch.ones(2, 1, 1, 1, 3), ObjectiveConfig(), PLAIN)
     torch.testing.assert_close(terms.prior, (ln2 + 2 * ln2) / 2)
     torch.testing.assert_close(terms.reconstruction, 3 * ln2)
     torch.testing.assert_close(terms.commitment, torch.tensor(0.25 * 6))
@@ -91,7 +93,7 @@ def test_each_answer_is_compared_with_its_own_decoding(kind):
     index = torch.randint(5, (2, 3))
     log_prior = torch.randn(2, 5).log_softmax(dim=1)
     trace = VqTrace(log_prior, logits, torch.zeros(2, 3, 4), index, torch.rand(2, 3))
-    terms = objective(trace, y, PLAIN, kind)
+    terms = objective(trace, y, ObjectiveConfig(likelihood=kind), PLAIN)
     pairs = [(i, j) for i in range(2) for j in range(3)]
     mean = torch.stack([-slow(logits[i, j], y[i, j], kind) for i, j in pairs]).mean()
     torch.testing.assert_close(terms.reconstruction, mean)
@@ -123,7 +125,9 @@ def test_the_gradient_of_exact_is_that_of_the_marginal_likelihood(kind, raters):
     scores = torch.randn(2, 4, requires_grad=True)
     logits = torch.randn(2, 4, 3, 2, 2, requires_grad=True)
     trace = ExactTrace(scores.log_softmax(dim=1), logits)
-    found = torch.autograd.grad(objective(trace, y, PLAIN, kind).total, [scores, logits])
+    found = torch.autograd.grad(
+        objective(trace, y, ObjectiveConfig(likelihood=kind), PLAIN).total, [scores, logits]
+    )
     slowly = negative_log_marginal(scores.log_softmax(dim=1), logits, y, kind)
     for mine, theirs in zip(found, torch.autograd.grad(slowly, [scores, logits]), strict=True):
         torch.testing.assert_close(mine, theirs)
@@ -135,7 +139,7 @@ def test_exact_exceeds_the_marginal_likelihood_by_the_entropy_of_the_responsibil
     log_prior = torch.randn(1, 4).log_softmax(dim=1)
     joint = log_prior[:, :, None] + log_likelihood(logits, y, "bernoulli")
     entropy = torch.special.entr(joint.softmax(dim=1)).sum()
-    terms = objective(ExactTrace(log_prior, logits), y, PLAIN, "bernoulli")
+    terms = objective(ExactTrace(log_prior, logits), y, ObjectiveConfig(), PLAIN)
     torch.testing.assert_close(terms.total, entropy - joint.logsumexp(dim=1).squeeze())
     assert terms.commitment == 0
 
@@ -144,9 +148,9 @@ def test_terms_scale_with_their_weights():
     torch.manual_seed(0)
     trace = ExactTrace(torch.randn(2, 4).log_softmax(dim=1), torch.randn(2, 4, 3, 2, 2))
     y = answers("bernoulli", 2, 1)
-    plain = objective(trace, y, PLAIN, "bernoulli")
-    off = Weights(prior=0.0, reconstruction=3.0, commitment=1.0, temperature=1.0, balance=False)
-    terms = objective(trace, y, off, "bernoulli")
+    plain = objective(trace, y, ObjectiveConfig(), PLAIN)
+    config, off = ObjectiveConfig(reconstruction=3.0), dataclasses.replace(PLAIN, prior=0.0)
+    terms = objective(trace, y, config, off)
     assert terms.prior == 0
     torch.testing.assert_close(terms.reconstruction, 3 * plain.reconstruction)
 
@@ -183,7 +187,7 @@ def test_a_code_that_is_better_everywhere_takes_only_its_share_while_balancing()
     y, logits = torch.zeros(2, 1, 1), torch.tensor([[1.0], [3.0]]).expand(2, 2, 1)
     trace = ExactTrace(torch.tensor([0.9, 0.1]).log().expand(2, 2), logits)
     balance = dataclasses.replace(PLAIN, balance=True)
-    found = objective(trace, y, balance, "normal")  # each code answers for one half
+    found = objective(trace, y, NORMAL, balance)  # each code answers for one half
     torch.testing.assert_close(found.reconstruction, torch.tensor((0.5 * 1**2 + 0.5 * 3**2) / 2))
     torch.testing.assert_close(found.prior, -torch.tensor([0.9, 0.1]).log().mean())
 
@@ -193,7 +197,7 @@ def test_the_temperature_divides_the_likelihood_that_responsibilities_are_made_o
     y, logits = torch.zeros(2, 1, 1), torch.tensor([[0.0, 2.0], [2.0, 0.0]])[..., None]
     trace = ExactTrace(torch.tensor([0.9, 0.1]).log().expand(2, 2), logits)
     soft = dataclasses.replace(PLAIN, balance=True, temperature=2.0)
-    found = objective(trace, y, soft, "normal")
+    found = objective(trace, y, NORMAL, soft)
     torch.testing.assert_close(found.reconstruction, torch.tensor(2 / (1 + math.e)))
 
 
@@ -290,8 +294,8 @@ def test_energy_moves_an_answer_to_what_the_raters_drew():
     logits = torch.zeros(1, 1, 1, 1, 2, requires_grad=True)
     y = torch.tensor([1.0, 0.0]).view(1, 1, 1, 1, 2)
     trace = ExactTrace(torch.zeros(1, 1), logits)
-    only = Weights(0.0, 0.0, 0.0, 1.0, balance=False, energy=1.0)
-    (gradient,) = torch.autograd.grad(objective(trace, y, only, "bernoulli").total, [logits])
+    off = dataclasses.replace(PLAIN, prior=0.0)
+    (gradient,) = torch.autograd.grad(objective(trace, y, ENERGY, off).total, [logits])
     inside, outside = gradient.flatten()
     assert inside < 0 < outside
 
@@ -300,10 +304,10 @@ def test_energy_counts_by_its_weight_and_not_at_all_at_zero():
     torch.manual_seed(0)
     trace = ExactTrace(torch.randn(2, 4).log_softmax(dim=1), torch.randn(2, 4, 1, 3, 3))
     y = torch.rand(2, 3, 1, 3, 3).round()
-    terms = objective(trace, y, dataclasses.replace(PLAIN, energy=3.0), "bernoulli")
+    terms = objective(trace, y, ObjectiveConfig(energy=3.0), PLAIN)
     alone = energy(trace.logits.sigmoid(), trace.log_prior.exp(), y)
     torch.testing.assert_close(terms.energy, 3 * alone)
-    without = objective(trace, y, PLAIN, "bernoulli")
+    without = objective(trace, y, ObjectiveConfig(), PLAIN)
     assert without.energy == 0
     torch.testing.assert_close(terms.total, without.total + 3 * alone)
 
@@ -316,8 +320,8 @@ def test_vq_has_no_energy():
         torch.zeros(2, 1, dtype=torch.long),
         torch.zeros(2, 1),
     )
-    weights = dataclasses.replace(PLAIN, energy=5.0)
-    assert objective(trace, torch.ones(2, 1, 1, 2, 2), weights, "bernoulli").energy == 0
+    config = ObjectiveConfig(energy=5.0)
+    assert objective(trace, torch.ones(2, 1, 1, 2, 2), config, PLAIN).energy == 0
 
 
 # --- baselines ------------------------------------------------------------------------------------
@@ -327,7 +331,7 @@ def test_the_objective_of_a_gaussian_latent_by_hand():
     """Each of six pixels is a fair coin: 6 ln 2, a sum; KL 0.5 and 1.5, mean 1, times beta = 10."""
     trace = LatentTrace(torch.zeros(2, 1, 1, 2, 3), torch.tensor([[0.5], [1.5]]))
     y = torch.ones(2, 1, 1, 2, 3)
-    terms = objective(trace, y, dataclasses.replace(PLAIN, divergence=10.0), "bernoulli")
+    terms = objective(trace, y, ObjectiveConfig(divergence=10.0), PLAIN)
     assert terms.reconstruction.item() == pytest.approx(6 * math.log(2))
     assert terms.prior.item() == pytest.approx(10)
     assert (terms.commitment, terms.energy) == (0, 0)
@@ -337,9 +341,9 @@ def test_beta_stays_what_it_is_when_the_reconstruction_is_scaled():
     """Both terms scale alike: what is minimised has the same least."""
     torch.manual_seed(0)
     trace = LatentTrace(torch.randn(2, 3, 1, 4, 4), torch.rand(2, 3))
-    y, beta = torch.rand(2, 3, 1, 4, 4).round(), dataclasses.replace(PLAIN, divergence=10.0)
-    whole = objective(trace, y, beta, "bernoulli").total
-    part = objective(trace, y, dataclasses.replace(beta, reconstruction=0.02), "bernoulli").total
+    y, beta = torch.rand(2, 3, 1, 4, 4).round(), ObjectiveConfig(divergence=10.0)
+    whole = objective(trace, y, beta, PLAIN).total
+    part = objective(trace, y, dataclasses.replace(beta, reconstruction=0.02), PLAIN).total
     torch.testing.assert_close(part, 0.02 * whole)
 
 
@@ -347,7 +351,9 @@ def test_beta_stays_what_it_is_when_the_reconstruction_is_scaled():
 def test_each_answer_is_compared_with_the_decoding_of_its_own_latent(kind):
     torch.manual_seed(0)
     y, logits = answers(kind, 2, 3), torch.randn(2, 3, 3, 2, 2)
-    terms = objective(LatentTrace(logits, torch.zeros(2, 3)), y, PLAIN, kind)
+    terms = objective(
+        LatentTrace(logits, torch.zeros(2, 3)), y, ObjectiveConfig(likelihood=kind), PLAIN
+    )
     pairs = [-slow(logits[i, j], y[i, j], kind) for i in range(2) for j in range(3)]
     torch.testing.assert_close(terms.reconstruction, torch.stack(pairs).mean())
 
@@ -357,7 +363,8 @@ def test_each_answer_is_compared_with_the_decoding_of_its_own_latent(kind):
 def test_of_heads_the_best_learns_or_all_do(kind, best):
     torch.manual_seed(0)
     y, logits = answers(kind, 2, 3), torch.randn(2, 4, 3, 2, 2)
-    terms = objective(HeadsTrace(logits), y, dataclasses.replace(PLAIN, best=best), kind)
+    config, weights = ObjectiveConfig(likelihood=kind), dataclasses.replace(PLAIN, best=best)
+    terms = objective(HeadsTrace(logits), y, config, weights)
     losses = torch.stack(
         [
             torch.stack([-slow(logits[i, h], y[i, j], kind) for h in range(4)])
@@ -375,17 +382,15 @@ def test_several_classes_have_a_softmax_and_the_mean_distance_over_classes():
     torch.manual_seed(0)
     logits, log_prior = torch.randn(2, 3, 4, 5, 6), torch.randn(2, 3).log_softmax(dim=1)
     y = torch.nn.functional.one_hot(torch.randint(4, (2, 2, 5, 6)), 4).movedim(-1, 2).float()
-    weights = Weights(0.0, 0.0, 0.0, 1.0, balance=False, energy=1.0)
-    found = objective(ExactTrace(log_prior, logits), y, weights, "categorical").energy
+    config = dataclasses.replace(ENERGY, likelihood="categorical")
+    found = objective(ExactTrace(log_prior, logits), y, config, PLAIN).energy
     s, p = logits.softmax(dim=2), log_prior.exp()
     classes = [energy(s[:, :, i], p, y[:, :, i]) for i in range(4)]
     torch.testing.assert_close(found, torch.stack(classes).mean())
 
 
 def test_an_energy_distance_of_answers_that_are_no_masks_is_refused():
-    trace = ExactTrace(torch.zeros(1, 2), torch.zeros(1, 2, 3))
-    weights = Weights(0.0, 0.0, 0.0, 1.0, balance=False, energy=1.0)
-    with pytest.raises(MueError, match=r"objective.energy must be 0 where .* is normal"):
-        objective(trace, torch.zeros(1, 1, 3), weights, "normal")
-    with pytest.raises(MueError, match=r"objective.energy must be 0 where .*, got 1.0"):
+    with pytest.raises(
+        MueError, match=r"objective.energy must be 0 where .* is normal, .*, got 1.0"
+    ):
         ObjectiveConfig(likelihood="normal", energy=1.0)

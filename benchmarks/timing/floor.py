@@ -153,8 +153,7 @@ def count_step(config: Config, size: tuple[int, int]) -> Work:
         x, y = torch.empty(b, m.c_in, *size), torch.empty(b, r, m.c_out, *size)
 
         def step() -> None:
-            weights, likelihood = weights_at(config, 0), config.objective.likelihood
-            terms = objective(learner(x, y), y, weights, likelihood, config.objective.deviation)
+            terms = objective(learner(x, y), y, config.objective, weights_at(config, 0))
             terms.total.backward()
 
         found = count(step).operators

@@ -9,12 +9,12 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from mue.config.schema import ObjectiveConfig
 from mue.models.modal import Modal
 from mue.nn.replace import replace_modules
 from mue.nn.unet import Join, Readout
 from mue.objective import Likelihood, Weights
 from mue.objective import objective as together
-from mue.training.loop import TrainStep
 from mue.training.state import Training
 from mue.types import ExactTrace, Terms, Trace
 
@@ -24,7 +24,7 @@ def write_out_(training: Training) -> None:
     network = training.learner.network
     if training.config.method != "exact" or not isinstance(network, Modal):
         return
-    training.make_step = WrittenOutStep
+    training.objective = objective
     training.module = replace_modules(
         training.learner, lambda m: CopyingReadout(m) if isinstance(m, Readout) else None
     )
@@ -46,30 +46,17 @@ class CopyingReadout(Readout):
         return logits.unflatten(0, codes.shape[:2])
 
 
-class WrittenOutStep(TrainStep):
-    """A step with the objective below."""
-
-    def score(self, trace: Trace, y: Tensor, weights: Weights) -> tuple[Terms, Tensor]:
-        """The terms of a trace, and their sum, which has the gradient."""
-        terms = objective(trace, y, weights, self.training.config.objective.likelihood)
-        return terms.detached(), terms.total
-
-
 def objective(
-    trace: Trace,
-    y: Float[Tensor, "b r *y"],
-    weights: Weights,
-    kind: Likelihood,
-    deviation: float = 1.0,
+    trace: Trace, y: Float[Tensor, "b r *y"], config: ObjectiveConfig, weights: Weights
 ) -> Terms:
     """The terms of `mue.objective.objective`, with tensors of b n r *y and b n n *y."""
-    if not isinstance(trace, ExactTrace) or kind != "bernoulli":
+    if not isinstance(trace, ExactTrace) or config.likelihood != "bernoulli":
         raise TypeError(
             f"`trace` must be of the method exact with a Bernoulli likelihood, got {type(trace)}"
         )
     pairs = {"log_likelihood": log_likelihood, "soft_iou_distance": soft_iou_distance}
     with patch.multiple("mue.objective", **pairs):
-        return together(trace, y, weights, kind, deviation)
+        return together(trace, y, config, weights)
 
 
 def log_likelihood(

@@ -23,7 +23,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mue.collectives import all_max_, all_sum_
-from mue.errors import MueError
+from mue.config.schema import ObjectiveConfig
 from mue.types import HeadsTrace, LatentTrace, Terms, Trace, VqTrace
 
 Likelihood = Literal["bernoulli", "categorical", "normal"]
@@ -32,26 +32,18 @@ Distance = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """How much each term counts at one moment of training.
+    """What the objective weighs differently from step to step, or from model to model.
 
     Attributes:
         prior: 0 while the prior waits for the codes to settle, then 1.
-        reconstruction: On the log-likelihood, which is a sum over pixels.
-        commitment: β.
         temperature: Divides what the responsibilities of `exact` are computed from; 1 is exact.
         balance: Whether the codes share the answers of a batch evenly (`exact`, while it starts).
-        energy: On the energy distance.
-        divergence: β of a Gaussian latent, as a multiple of the reconstruction's weight.
         best: Whether only the best of several heads learns from an answer (M-heads).
     """
 
     prior: float | Tensor
-    reconstruction: float
-    commitment: float
     temperature: float | Tensor
     balance: bool
-    energy: float = 0.0
-    divergence: float = 0.0
     best: bool = False
 
 
@@ -95,42 +87,36 @@ def soft_iou_distance(
 
 
 def objective(
-    trace: Trace,
-    y: Float[Tensor, "b r *y"],
-    weights: Weights,
-    kind: Likelihood,
-    deviation: float = 1.0,
+    trace: Trace, y: Float[Tensor, "b r *y"], config: ObjectiveConfig, weights: Weights
 ) -> Terms:
     """The terms for a batch, each a mean over inputs and answers."""
-    zero = trace.logits.new_zeros(())
+    zero, kind = trace.logits.new_zeros(()), config.likelihood
     if isinstance(trace, (VqTrace, LatentTrace)):  # each answer has a decoding of its own
         decoded, answer = (t.flatten(0, 1)[:, None] for t in (trace.logits, y))
-        log_y = log_likelihood(decoded, answer, kind, deviation)
-        reconstruction = -weights.reconstruction * log_y.mean()
+        log_y = log_likelihood(decoded, answer, kind, config.deviation)
+        reconstruction = -config.reconstruction * log_y.mean()
         if isinstance(trace, VqTrace):
             prior = -weights.prior * trace.log_prior.gather(1, trace.index).mean()
-            return Terms(prior, reconstruction, weights.commitment * trace.distance.mean(), zero)
-        beta = weights.prior * weights.reconstruction * weights.divergence
+            return Terms(prior, reconstruction, config.commitment * trace.distance.mean(), zero)
+        beta = weights.prior * config.reconstruction * config.divergence
         return Terms(beta * trace.divergence.mean(), reconstruction, zero, zero)
-    log_y = log_likelihood(trace.logits, y, kind, deviation)
+    log_y = log_likelihood(trace.logits, y, kind, config.deviation)
     if isinstance(trace, HeadsTrace):
         best = log_y.amax(dim=1) if weights.best else log_y.mean(dim=1)
-        return Terms(zero, -weights.reconstruction * best.mean(), zero, zero)
+        return Terms(zero, -config.reconstruction * best.mean(), zero, zero)
     log_c = trace.log_prior[:, :, None]
     with torch.no_grad():
         score = balanced(log_y / weights.temperature) if weights.balance else log_c + log_y
         responsibility = score.softmax(dim=1)
     energy_term = zero
-    if weights.energy:
-        if kind == "normal":
-            raise MueError("objective.energy must be 0 where objective.likelihood is normal")
-        s = pixel_values(trace.logits, kind)
+    if config.energy:
         distance = soft_iou_distance
         distance = mean_over_classes(distance) if kind == "categorical" else distance
-        energy_term = weights.energy * energy(s, trace.log_prior.exp(), y, distance)
+        s, p = pixel_values(trace.logits, kind), trace.log_prior.exp()
+        energy_term = config.energy * energy(s, p, y, distance)
     return Terms(
         prior=-weights.prior * (responsibility * log_c).sum(dim=1).mean(),
-        reconstruction=-weights.reconstruction * (responsibility * log_y).sum(dim=1).mean(),
+        reconstruction=-config.reconstruction * (responsibility * log_y).sum(dim=1).mean(),
         commitment=zero,
         energy=energy_term,
     )

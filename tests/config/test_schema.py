@@ -335,11 +335,6 @@ def test_the_papers_learning_rates_begin_at_the_papers_iterations():
         assert learning_rate(config, end - 1) == pytest.approx(lr)
 
 
-def test_the_weight_of_the_energy_stays():
-    config = Config(objective=ObjectiveConfig(energy=3.0), train=TrainConfig(steps=100))
-    assert [weights_at(config, step).energy for step in (0, 50, 99)] == [3, 3, 3]
-
-
 def test_the_learning_rate_is_warmed_up_linearly():
     config = Config(train=TrainConfig(steps=1000, lr=1.0, warmup=3))
     rates = [learning_rate(config, step) for step in range(5)]

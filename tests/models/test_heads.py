@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import nn
 
-from mue.config.schema import Config, LatentConfig, ModelConfig
+from mue.config.schema import Config, LatentConfig, ModelConfig, ObjectiveConfig
 from mue.models.build import build_learner, build_network
 from mue.models.heads import Heads, HeadsLearner
 from mue.objective import Weights, objective
 
-WEIGHTS = Weights(prior=1.0, reconstruction=1.0, commitment=0.0, temperature=1.0, balance=False)
+CONFIG, WEIGHTS = ObjectiveConfig(), Weights(prior=1.0, temperature=1.0, balance=False)
 MODEL = ModelConfig(levels=(4, 6), tail=(), widths=(4,))
 
 
@@ -116,11 +116,11 @@ def test_members_of_an_ensemble_learn_independently(xy):
     assert (first, third) == (0, 0)
     assert second > 0
     ensemble.zero_grad()
-    objective(ensemble(*xy), xy[1], WEIGHTS, "bernoulli").total.backward()
+    objective(ensemble(*xy), xy[1], CONFIG, WEIGHTS).total.backward()
     together = [p.grad for p in ensemble.network.members[0].parameters()]
     ensemble.zero_grad(set_to_none=True)
     alone = ensemble.network.members[0](xy[0])
-    terms = objective(type(ensemble(*xy))(alone), xy[1], WEIGHTS, "bernoulli")
+    terms = objective(type(ensemble(*xy))(alone), xy[1], CONFIG, WEIGHTS)
     terms.total.backward()
     for mine, theirs in zip(together, ensemble.network.members[0].parameters(), strict=True):
         assert mine is not None
@@ -131,7 +131,7 @@ def test_of_several_heads_only_the_best_learns_from_an_answer(xy):
     many, best = learner(heads=3), dataclasses.replace(WEIGHTS, best=True)
     trace = many(*xy)
     trace.logits.retain_grad()
-    objective(trace, xy[1], best, "bernoulli").total.backward()
+    objective(trace, xy[1], CONFIG, best).total.backward()
     fit = -nn.functional.binary_cross_entropy_with_logits(
         trace.logits, xy[1].expand(-1, 3, -1, -1, -1), reduction="none"
     ).sum(dim=(2, 3, 4))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from mue.data.random import normal
 from mue.data.source import Source
 from mue.models.learner import VqLearner
-from mue.objective import Weights, objective
+from mue.objective import Weights
 from mue.training.batches import Batches, GeneratedBatches, PrefetchedBatches, batch_share
 from mue.training.distributed import no_sync, replicate
 from mue.training.schedule import Schedule, learning_rate, seeded
@@ -145,8 +145,7 @@ class TrainStep:
 
     def score(self, trace: Trace, y: Tensor, weights: Weights) -> tuple[Terms, Tensor]:
         """The terms of a trace, and their sum, which has the gradient."""
-        o = self.training.config.objective
-        terms = objective(trace, y, weights, o.likelihood, o.deviation)
+        terms = self.training.objective(trace, y, self.training.config.objective, weights)
         return terms.detached(), terms.total
 
     def backward(self, loss: Tensor, traces: Sequence[Trace], terms: Sequence[Terms]) -> Taken:

@@ -32,16 +32,7 @@ def weights_at(config: Config, step: int) -> Weights:
     prior = float(done >= o.prior_from)
     if config.method == "probunet" and o.prior_from > 0:  # at once, the latent would collapse
         prior = min(1.0, done / o.prior_from)
-    return Weights(
-        prior=prior,
-        reconstruction=o.reconstruction,
-        commitment=o.commitment,
-        temperature=o.temperature**left,
-        balance=left > 0,
-        energy=o.energy,
-        divergence=o.divergence,
-        best=config.latent.heads > 1,
-    )
+    return Weights(prior, o.temperature**left, balance=left > 0, best=config.latent.heads > 1)
 
 
 class Schedule:

@@ -8,18 +8,22 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from mue.config.schema import Config
+from mue.config.schema import Config, ObjectiveConfig
 from mue.data.source import Source
 from mue.models.build import build_learner
 from mue.models.learner import Learner
 from mue.nn.backbone import Backbone
 from mue.nn.blocks import ResidualBlock
 from mue.nn.replace import replace_modules
+from mue.objective import Weights, objective
 from mue.training.optimizer import FlatAdamW
 from mue.training.plan import use_bfloat16
+from mue.types import Terms, Trace
 
 if TYPE_CHECKING:
     from mue.training.loop import TrainStep
+
+Objective = Callable[[Trace, Tensor, ObjectiveConfig, Weights], Terms]
 
 
 def seeded_learner(config: Config, backbone: Backbone | None = None) -> Learner:
@@ -42,10 +46,16 @@ class Training:
     """
 
     def __init__(
-        self, config: Config, device: torch.device, *, learner: Learner | None = None
+        self,
+        config: Config,
+        device: torch.device,
+        *,
+        learner: Learner | None = None,
+        objective: Objective = objective,
     ) -> None:
         self.config = config
         self.device = device
+        self.objective = objective
         self.bfloat16 = use_bfloat16(config, device)
         self.learner = cast("Any", seeded_learner(config) if learner is None else learner)
         layout = torch.channels_last if config.compute.channels_last else torch.preserve_format

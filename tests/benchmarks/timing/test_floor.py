@@ -98,9 +98,8 @@ def test_a_step_has_the_operations_that_torch_counts_and_one_update():
     source = build_source(config.data, "train", seed=0, device=torch.device("cpu"))
     pair = source.pair(torch.arange(3))
     with FlopCounterMode(display=False) as counter:
-        objective(
-            learner(pair.x, pair.y), pair.y, weights_at(config, 0), "bernoulli"
-        ).total.backward()
+        trace = learner(pair.x, pair.y)
+        objective(trace, pair.y, config.objective, weights_at(config, 0)).total.backward()
     work = count_step(config, (pair.x.shape[2], pair.x.shape[3]))
     assert work.operations == counter.get_total_flops()
     assert len(named(work, "convolution")) == len(named(work, "convolution_backward")) > 0
