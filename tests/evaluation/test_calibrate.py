@@ -3,6 +3,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from mue.config.schema import ModesConfig
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.item import Item
 from mue.data.prepared.splits import split_of
@@ -171,7 +172,7 @@ def test_codes_that_are_not_in_use_gain_nothing(lesion_config, val):
 def test_folded_weights_divide_the_logits_and_shift_them(lesion_config):
     predictor = distorted(lesion_config, 1.0, torch.randn(CODES))
     shift = torch.tensor([0.5, -1.0, 0.25, 0.25])
-    after = folded(predictor, Calibration(2.5, shift, 1.0, 0.5))
+    after = folded(predictor, Calibration(2.5, shift, 1.0, 0.5, ModesConfig(), 1.0))
     x = torch.rand(9, 1, SIDE, SIDE)
     z = network(predictor)(x).log_prior
     expected = (z / 2.5 + shift).log_softmax(dim=1)
@@ -181,7 +182,7 @@ def test_folded_weights_divide_the_logits_and_shift_them(lesion_config):
 def test_folding_changes_the_last_layer_of_the_prior_and_nothing_else(lesion_model):
     predictor = load(lesion_model, device="cpu")
     n = predictor.codes
-    changed = Calibration(2.0, torch.ones(n), 1.0, 0.5).fold(network(predictor))
+    changed = Calibration(2.0, torch.ones(n), 1.0, 0.5, ModesConfig(), 1.0).fold(network(predictor))
     assert changed.keys() == {"prior.weight", "prior.bias"}
     state = predictor.network.state_dict()
     assert all(changed[name].shape == state[name].shape for name in changed)
@@ -203,3 +204,25 @@ def test_a_calibration_does_not_depend_on_the_batch_size(lesion_config, val, mon
     assert two.temperature == pytest.approx(one.temperature, rel=1e-3)
     assert two.after == pytest.approx(one.after, abs=1e-5)
     assert calls[-1] == (1200, 1200)
+
+
+# --- modes ----------------------------------------------------------------------------------------
+
+
+def test_the_cut_is_that_of_the_best_first_mode_and_what_is_promised_holds_on_val(
+    lesion_config, val
+):
+    predictor = distorted(lesion_config, 1.0)
+    found = fit_calibration(predictor, val, len(val), coverage=(0.5, 0.7), iou=0.3)
+    assert 0.3 <= found.modes.cut <= 0.7
+    assert found.modes.iou == 0.3
+    assert set(found.modes.coverage) <= {0.5, 0.7}
+    assert all(c <= found.reachable for c in found.modes.coverage)
+    assert list(found.modes.limits) == sorted(found.modes.limits)
+
+
+def test_a_coverage_that_is_no_share_is_refused(lesion_config, val):
+    with pytest.raises(
+        ValueError, match=r"`coverage` must be shares between 0 and 1, got \[90.0\]"
+    ):
+        fit_calibration(distorted(lesion_config, 1.0), val, len(val), coverage=[90.0])

@@ -88,8 +88,13 @@ def test_a_comparison_on_slices_is_each_models_own_evaluation(lesion_baselines, 
     exact, few, many = found
     assert "ged_16" not in few.metrics  # which takes 16 samples
     names = [name for name, m in METRICS.items() if m.in_report and m.in_comparison]
-    assert {"ged", "ged_16", "hm_iou_16", "dice_top", "coverage_4", "coverage_16"} <= set(names)
-    assert list(many.metrics) == [*names, "presence brier", "presence ece"]
+    assert {"ged", "ged_16", "hm_iou_16", "dice_top", "coverage_1", "coverage_2", "n90"} <= set(
+        names
+    )
+    more = ["presence brier", "presence ece", "mode brier", "mode ece"]
+    assert list(many.metrics) == [*names, *more]
+    assert list(many.difference) == [*names, *more]
+    assert not exact.difference
     assert set(best(found)) == set(many.metrics)
     scores = evaluate_raters(models["exact"], lesions, seed=3)
     assert exact.metrics["ged"].mean == pytest.approx(scores.columns["ged"].mean().item(), abs=1e-6)

@@ -52,6 +52,7 @@ def scores() -> ModeEvaluation:
         true=torch.tensor([[0.75, 0.25], [0.75, 0.25], [0.2, 0.8]]),
         rest=torch.tensor([0.25, 0.0, 0.0]),
         group=("dim", "dim", "bright"),
+        modes=torch.tensor([2, 2, 3]),
         codes=3,
         k=2,
         split="test",
@@ -85,6 +86,7 @@ def test_the_report_by_hand(scores):
     )
     assert report.pop("rest")["mean"] == pytest.approx(0.25 / 3)
     assert report.pop("table") == scores.rows()
+    assert report.pop("modes") == {"least": 2, "most": 3}
     assert report == {"split": "test", "inputs": 3, "seed": 7, "k": 2, "codes_in_use": 3}
 
 

@@ -1,4 +1,5 @@
 import csv
+import dataclasses
 import json
 from collections.abc import Callable
 from typing import Any
@@ -7,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from mue.config.schema import ModesConfig
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.store import open_prepared
 from mue.evaluation.raters import RaterEvaluation, evaluate_raters
@@ -16,6 +18,7 @@ from mue.metrics.calibration import annotated, brier, ece, presence
 from mue.metrics.energy import ged, ged_n
 from mue.metrics.matching import hm_iou_n
 from mue.metrics.overlap import coverage, top_dice
+from mue.metrics.ranked import modes_for
 from mue.models.modal import Modal
 from mue.types import Case, Hypotheses
 
@@ -73,10 +76,14 @@ def test_every_metric_is_the_pure_function_of_all_answers_at_once(predictor, les
         torch.testing.assert_close(found.columns[f"ged_{n}"], one, **CLOSE)
     one = hm_iou_n(s, p, ys, 16, torch.Generator().manual_seed(3))
     torch.testing.assert_close(found.columns["hm_iou_16"], one, **CLOSE)
-    torch.testing.assert_close(found.columns["dice_top"], top_dice(s, ys, case.q), **CLOSE)
-    for k in (1, 4, 8, 16):
-        one = coverage(s, ys, case.q, min(k, 6))
+    modes = h.normalized().modes()
+    shown, count = modes.y > 0.5, modes.prob.shape[1]
+    torch.testing.assert_close(found.columns["dice_top"], top_dice(shown, ys, case.q), **CLOSE)
+    for k in (1, 2, 3):
+        one = coverage(shown, ys, case.q, min(k, count))
         torch.testing.assert_close(found.columns[f"coverage_{k}"], one, **CLOSE)
+    torch.testing.assert_close(found.mode_prob[:, :count], modes.prob, **CLOSE)
+    assert torch.equal(found.columns["n90"], modes_for(modes.prob, 0.9).float())
     torch.testing.assert_close(found.columns["presence"], presence(s, p), **CLOSE)
     torch.testing.assert_close(found.columns["annotated"], annotated(ys, case.q), **CLOSE)
     torch.testing.assert_close(found.columns["entropy"], h.modes().entropy(), **CLOSE)
@@ -119,8 +126,9 @@ def test_an_answer_too_improbable_to_be_kept_covers_nobody(predictor, lesions, c
         return Hypotheses(y, prob, torch.tensor([0, 1]).expand(len(at), 2))
 
     found = evaluate_raters(Oracle(predictor, answer), lesions)
-    for k in (1, 4, 16):
+    for k in (1, 2, 3):
         assert torch.equal(found.columns[f"coverage_{k}"], torch.zeros(12))
+    assert torch.equal(found.columns["in_no_mode"], torch.ones(12))
 
 
 def test_the_raters_own_answers_have_no_error(predictor, lesions, case):
@@ -132,7 +140,8 @@ def test_the_raters_own_answers_have_no_error(predictor, lesions, case):
     found = evaluate_raters(Oracle(predictor, answer), lesions, batch=5)
     torch.testing.assert_close(found.columns["ged"], torch.zeros(12), **CLOSE)
     torch.testing.assert_close(found.columns["presence"], found.columns["annotated"])
-    assert torch.equal(found.columns["coverage_4"], torch.ones(12))
+    assert torch.equal(found.columns["in_no_mode"], torch.zeros(12))
+    torch.testing.assert_close(found.mode_share, found.mode_prob)  # each rater is in their own
     order = torch.arange(4).expand(12, 4)
     distinct = Hypotheses(case.ys, torch.full((12, 4), 0.25), order).modes()
     torch.testing.assert_close(found.columns["entropy"], distinct.entropy())
@@ -171,7 +180,8 @@ def test_the_rest_is_the_probability_beyond_sixteen_answers(predictor, lesions):
         1 - found.columns["annotated"]
     )  # nothing against the raters: 2 (1 - e) - 0 - E[d(Y, Y')]
     assert (found.columns["ged"][found.columns["annotated"] == 0] == 0).all()
-    torch.testing.assert_close(found.columns["coverage_16"], empty)
+    torch.testing.assert_close(found.columns["coverage_1"], empty)  # the 16 empty ones are a mode
+    torch.testing.assert_close(found.mode_prob, torch.tensor([[0.8, 0.2]]).expand(12, 2))
 
 
 def test_evaluating_leaves_every_tensor_of_the_model_as_it_was(predictor, lesions):
@@ -197,7 +207,7 @@ def test_a_report_has_every_metric_with_its_interval_and_only_numbers(predictor,
     report = reported(found)
     assert report == found.report()
     names = ["ged", "rest", "ged_16", "ged_32", "ged_50", "ged_100", "hm_iou_16", "dice_top"]
-    names += [f"coverage_{k}" for k in (1, 4, 8, 16)]
+    names += ["coverage_1", "coverage_2", "coverage_3", "n90", "in_no_mode"]
     for name in names:
         values = report[name]
         assert values.keys() == {"mean", "std", "low", "high"}, name
@@ -236,6 +246,40 @@ def test_a_folder_that_holds_no_slices_is_refused(predictor, tmp_path):
         evaluate_raters(predictor, tmp_path)
 
 
+# --- by code, paired, promised --------------------------------------------------------------------
+
+
+def test_by_code_each_answer_stands_alone(predictor, lesions, case):
+    found = evaluate_raters(predictor, lesions, by="code")
+    h = predictor.propose(case.x, 6).normalized()
+    s, ys = h.y > 0.5, case.ys > 0.5
+    torch.testing.assert_close(found.mode_prob, h.prob, **CLOSE)
+    torch.testing.assert_close(found.columns["dice_top"], top_dice(s, ys, case.q), **CLOSE)
+    torch.testing.assert_close(found.columns["coverage_2"], coverage(s, ys, case.q, 2), **CLOSE)
+
+
+def test_differences_are_paired(predictor, lesions):
+    one, two = (evaluate_raters(predictor, lesions, by=by) for by in ("mode", "code"))
+    found = one.difference(two)
+    for name in ("dice_top", "n90"):
+        gap = (one.columns[name] - two.columns[name]).mean().item()
+        assert found[name].mean == pytest.approx(gap, abs=1e-6)
+    assert found["ged"].low == found["ged"].high == 0
+    p, share = two.mode_prob, two.mode_share
+    theirs = ece(p[p > 0], share[p > 0]).item()
+    p, share = one.mode_prob, one.mode_share
+    assert found["mode ece"].mean == pytest.approx(ece(p[p > 0], share[p > 0]).item() - theirs)
+
+
+def test_a_promise_is_reported_beside_what_was_seen(predictor, lesions):
+    modes = ModesConfig(cut=0.5, coverage=(0.5, 0.9), limits=(0.0, 1.0))
+    config = dataclasses.replace(predictor.config, modes=modes)
+    rows = evaluate_raters(Predictor(predictor.network, config), lesions).coverage()
+    assert [row["promised"] for row in rows] == [0.5, 0.9]
+    assert rows[0]["modes"] == 1
+    assert rows[0]["covered"] <= rows[1]["covered"]
+
+
 # --- samples --------------------------------------------------------------------------------------
 
 
@@ -255,8 +299,11 @@ def test_ged_weighs_all_samples_and_ged_n_the_first_n(lesion_baselines, lesions,
     assert {"ged_16", "ged_32"} == found.columns.keys() & {f"ged_{n}" for n in (16, 32, 50, 100)}
     for n in (16, 32):  # there are not 50
         torch.testing.assert_close(found.columns[f"ged_{n}"], of(n), **CLOSE)
-    torch.testing.assert_close(found.columns["dice_top"], top_dice(s, ys, case.q), **CLOSE)
-    torch.testing.assert_close(found.columns["coverage_4"], coverage(s, ys, case.q, 4), **CLOSE)
+    h = Hypotheses(y, torch.full((12, 40), 1 / 40), torch.full((12, 40), -1))
+    shown = h.modes().y > 0.5  # samples are grouped as codes are
+    torch.testing.assert_close(found.columns["dice_top"], top_dice(shown, ys, case.q), **CLOSE)
+    one = coverage(shown, ys, case.q, 1)
+    torch.testing.assert_close(found.columns["coverage_1"], one, **CLOSE)
     share = s.flatten(2).any(dim=2).float().mean(dim=1)
     torch.testing.assert_close(found.columns["presence"], share, **CLOSE)
     assert (found.answers, found.passes, found.codes) == (40, 1, 0)

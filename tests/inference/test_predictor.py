@@ -6,7 +6,8 @@ import pytest
 import torch
 from PIL import Image
 
-from mue.config.schema import DataConfig, ModelConfig, ObjectiveConfig
+from mue.config.presets import preset
+from mue.config.schema import DataConfig, ModelConfig, ModesConfig, ObjectiveConfig
 from mue.data.build import build_source
 from mue.devices import choose_device
 from mue.errors import MueError
@@ -441,3 +442,46 @@ def test_half_precision_gives_nearly_the_same_answers_in_float32(model):
     assert near.float().mean() > 0.5  # codes of equal probability may change places
     assert (half.y - whole.y)[near].abs().mean() < 0.01
     assert not load(model, device="cpu").half
+
+
+# --- modes ----------------------------------------------------------------------------------------
+
+
+def calibrated(predictor: Predictor) -> Predictor:
+    modes = ModesConfig(cut=0.4, coverage=(0.5, 0.9), limits=(0.0, 0.8))
+    return Predictor(predictor.network, dataclasses.replace(predictor.config, modes=modes))
+
+
+def test_modes_are_those_of_all_codes_at_the_cut_of_the_model(predictor):
+    x = torch.rand(3, 1, 8, 8)
+    h = predictor.propose(x, predictor.max_answers)
+    for one, cut in ((predictor, 0.5), (calibrated(predictor), 0.4)):
+        modes, expected = one.modes(x), h.modes(cut=cut)
+        torch.testing.assert_close(modes.prob, expected.prob)
+        assert torch.equal(modes.mode, expected.mode)
+    assert torch.equal(predictor.modes(x, cut=0.7).mode, h.modes(cut=0.7).mode)
+    assert torch.equal(predictor.modes(x, by="code").answer_code, h.code)
+
+
+def test_a_coverage_shows_as_many_modes_as_calibration_found(predictor):
+    x, ready = torch.rand(3, 1, 8, 8), calibrated(predictor)
+    for asked, promised, limit in ((0.4, 0.5, 0.0), (0.5, 0.5, 0.0), (0.7, 0.9, 0.8)):
+        modes = ready.propose(x, coverage=asked)
+        assert modes.coverage == promised
+        assert torch.equal(modes.prob, ready.modes(x).first(limit).prob)
+
+
+def test_a_coverage_that_was_not_calibrated_is_refused(predictor):
+    x = torch.rand(1, 1, 8, 8)
+    with pytest.raises(ValueError, match=r"was not calibrated for it; run `mue calibrate` first"):
+        predictor.propose(x, coverage=0.9)
+    with pytest.raises(ValueError, match=r"`coverage` must be in \(0, 0.9\].*got 0.95"):
+        calibrated(predictor).propose(x, coverage=0.95)
+
+
+def test_modes_of_vectors_are_two_deviations_apart():
+    config = preset("vector")
+    predictor = Predictor(build_modal(config).eval(), config)
+    assert predictor.cut == pytest.approx(2 * config.objective.deviation)
+    modes = predictor.modes(torch.rand(2, 2))
+    assert (modes.tree.distance >= 0).all()

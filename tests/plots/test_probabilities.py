@@ -15,6 +15,7 @@ def test_each_category_has_its_dots_next_to_the_truth(groups, words, pixels):
         true=torch.tensor([[0.7, 0.3]]).repeat(3, 1),
         rest=torch.zeros(3),
         group=groups,
+        modes=torch.tensor([2, 2, 2]),
         codes=2,
         k=2,
         seed=0,

@@ -73,7 +73,8 @@ def dollars_in_answers() -> Figure:
 
 
 def dollars_in_probabilities() -> Figure:
-    modes = ModeEvaluation(HALVES, HALVES, torch.zeros(1), (DOLLARS,), codes=2, k=2, seed=0)
+    rest, count = torch.zeros(1), torch.tensor([2])
+    modes = ModeEvaluation(HALVES, HALVES, rest, (DOLLARS,), count, codes=2, k=2, seed=0)
     return plot_probabilities(modes, DOLLARS)
 
 

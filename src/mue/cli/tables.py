@@ -93,6 +93,7 @@ def _print_modes(content: dict[str, Any]) -> None:
         f"mode_tv  mean {tv['mean']:.4f}, 95th percentile {tv['p95']:.4f} "
         f"over {content['inputs']} {content['split']} inputs, seed {content['seed']}\n"
         f"rest     mean {rest['mean']:.5f} beyond the top {content['k']}\n"
+        f"modes    {content['modes']['least']} to {content['modes']['most']} for an input\n"
         f"codes    {content['codes_in_use']} in use\n",
         highlight=False,
     )
@@ -106,11 +107,15 @@ def _print_raters(content: dict[str, Any]) -> None:
     )
     table = _table(title, "metric", "mean", "95 % interval", "± over slices")
     numbers = {k: v for k, v in content.items() if isinstance(v, dict) and "mean" in v}
-    numbers |= {f"presence {k}": content["presence"][k] for k in ("brier", "ece")}
+    for kind in ("mode", "presence"):
+        numbers |= {f"{kind} {k}": content[kind][k] for k in ("brier", "ece")}
     for name, v in numbers.items():
         spread = f"{v['std']:.4f}" if "std" in v else ""
         table.add_row(name, f"{v['mean']:.4f}", f"{v['low']:.4f} to {v['high']:.4f}", spread)
     _out.print(table)
+    for row in content["coverage"]:
+        promise = f"{row['covered']:.3f} of new raters by {row['modes']:.2f} modes"
+        print_line(f"covered  {promise}, {row['promised']:g} were promised")
     print_line(f"codes    {content['codes_in_use']} in use")
 
 
@@ -156,6 +161,10 @@ def _(result: CalibrationResult) -> None:
     c = result.calibration
     change = f"energy distance on val {c.before:.4f} before, {c.after:.4f} after"
     print_line(f"temperature {c.temperature:.3f}; {change}")
+    reach = f"{c.reachable:.1%} of raters have an answer like one of the model's"
+    print_line(f"modes cut at a distance of {c.modes.cut:g}; {reach}")
+    for coverage, limit in zip(c.modes.coverage, c.modes.limits, strict=True):
+        print_line(f"coverage {coverage:.0%}: modes up to {limit:.3f} of the probability")
     print_file("written", result.folder)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +13,9 @@ from mue.data.prepared.dataset import Slices
 from mue.data.prepared.store import open_prepared
 from mue.devices import Device
 from mue.errors import MueError
-from mue.evaluation.calibrate import Calibration, fit_calibration
+from mue.evaluation.calibrate import COVERAGE, Calibration, fit_calibration
 from mue.inference.load import find
+from mue.metrics.ranked import AT_LEAST
 from mue.models.modal import Modal
 from mue.training import checkpoint
 
@@ -31,21 +34,27 @@ def calibrate(
     out: str | Path,
     *,
     data: str | Path | None = None,
+    coverage: Sequence[float] = COVERAGE,
+    iou: float = AT_LEAST,
     inputs: int = 1000,
     seed: int = 0,
     half: bool = True,
     device: Device = "auto",
     progress: Progress | None = None,
 ) -> CalibrationResult:
-    """Fit a model's probabilities to the val split, and write it to a new folder.
+    """Fit a model's probabilities and modes to the val split, and write it to a new folder.
 
     Training makes a model overconfident: it has seen the answers to its inputs many times. The
-    inputs of val are new to it, and those of test stay untouched.
+    inputs of val are new to it, and those of test stay untouched. Found are the probabilities, the
+    level at which answers are grouped into modes, and how many modes must be shown so that they
+    hold the answer of a new rater with a given probability.
 
     Args:
         model: A bundled model, or a run folder.
         out: The new folder.
         data: Folder of prepared slices, for a model that was trained on slices.
+        coverage: Shares of new raters whose answer is to be among the modes that are shown.
+        iou: Overlap from which on an answer is that of a rater.
         inputs: How many inputs, where they are synthetic.
         seed: Of synthetic inputs.
         half: Whether to write the model in half precision.
@@ -55,13 +64,15 @@ def calibrate(
     folder, target = find(model), Path(out)
     (loaded,) = load_models([model], device=device, plain=True)  # exported weights stay exact
     predictor = loaded.predictor
-    config, network, where = predictor.config.data, predictor.network, predictor.device
-    check_data(config, data)
+    network, where = predictor.network, predictor.device
+    check_data(predictor.config.data, data)
     require_empty(target)
+    patient: list[str] | None = None
     if data is not None:
         prepared = open_prepared(data)
         source = Slices(prepared, "val", device=where)
         inputs, about = len(source), {"data": prepared.digest}
+        patient = [row.patient for row in source.rows]
     elif network.axes == 1:
         raise MueError(
             "calibration compares answers as masks, and the answers of this model are vectors; "
@@ -70,10 +81,12 @@ def calibrate(
     elif inputs < 1:
         raise MueError(f"`inputs` must be at least 1, got {inputs}")
     else:
-        source = build_source(config, "val", seed=seed, device=where)
+        source = build_source(predictor.config.data, "val", seed=seed, device=where)
         about = {"inputs": inputs, "seed": seed}
     show = progress_of(loaded.name, progress)
-    found = fit_calibration(predictor, source, inputs, progress=show)
+    found = fit_calibration(
+        predictor, source, inputs, coverage=coverage, iou=iou, patient=patient, progress=show
+    )
     assert isinstance(network, Modal)  # `fit_calibration` refuses others
     calibration = {
         "split": "val",
@@ -82,7 +95,11 @@ def calibrate(
         "shift": [round(v, 4) for v in found.shift.tolist()],
         "ged_before": found.before,
         "ged_after": found.after,
+        "patients": len(set(patient)) if patient else inputs,
+        "reachable_coverage": round(found.reachable, 4),
     }
-    changed, written = found.fold(network), {"calibration": calibration}
+    config = dataclasses.replace(predictor.config, modes=found.modes)
+    written = {"config": dataclasses.asdict(config), "calibration": calibration}
+    changed = found.fold(network)
     checkpoint.export(folder, target, half=half, changed=changed, about=written)
     return CalibrationResult(found, target, tuple(sorted(target.iterdir())))

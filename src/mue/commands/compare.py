@@ -26,6 +26,7 @@ from mue.evaluation.compare import (
     single_pass,
 )
 from mue.inference.load import find
+from mue.inference.predictor import By
 from mue.training import checkpoint
 from mue.training.checkpoint import weights_digest
 from mue.version import __version__
@@ -48,6 +49,7 @@ def compare(
     inputs: int = 1000,
     seed: int = 0,
     samples: Sequence[int] = SAMPLES,
+    by: By = "mode",
     out: str | Path = "runs/compare",
     device: Device = "auto",
     progress: Progress | None = None,
@@ -66,6 +68,7 @@ def compare(
         inputs: How many inputs, where they are synthetic.
         seed: Of synthetic inputs, and of samples.
         samples: How many samples are taken of a model that samples; each number is a row.
+        by: Whether what is ranked are modes, or single codes and samples (slices).
         out: Folder for the files.
         device: Where to compute.
         progress: Called with the name of a row, the number of inputs done, and of all.
@@ -83,6 +86,7 @@ def compare(
         inputs=inputs,
         seed=seed,
         samples=samples,
+        by=by,
         progress=progress,
     )
     title = f"{inputs} {split} inputs"
@@ -90,7 +94,7 @@ def compare(
     curve_inputs, curves = min(inputs, CURVE_INPUTS), dict[str, list[Point]]()
     if data is not None:
         title = f"{split} slices of {Path(data).name}"
-        about = {"split": split, "data": open_prepared(data).digest}
+        about = {"split": split, "data": open_prepared(data).digest, "by": by}
     elif any(p.is_sampler and single_pass(p) for p in predictors.values()):
         for name, predictor in predictors.items():
             if single_pass(predictor):

@@ -20,6 +20,7 @@ from mue.data.prepared.splits import Split
 from mue.devices import Device
 from mue.evaluation.known_modes import ModeEvaluation, evaluate_modes
 from mue.evaluation.raters import RaterEvaluation, evaluate_raters
+from mue.inference.predictor import By
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ def evaluate(
     inputs: int = 1000,
     seed: int = 0,
     k: int = 16,
+    by: By = "mode",
     out: str | Path | None = None,
     device: Device = "auto",
     progress: Progress | None = None,
@@ -55,6 +57,7 @@ def evaluate(
         inputs: How many inputs, where they are synthetic.
         seed: Of synthetic inputs, or of the samples of `ged_n`.
         k: Answers decoded for each synthetic input.
+        by: Whether what is ranked are modes, or single codes (slices).
         out: Folder for the files. By default the run folder, `runs/bundled/NAME` for a bundled
             model, and for a predictor nothing is written.
         device: Where to compute.
@@ -68,7 +71,7 @@ def evaluate(
             predictor, split=split, inputs=inputs, seed=seed, k=k, progress=show
         )
     else:
-        scores = evaluate_raters(predictor, data, split=split, seed=seed, progress=show)
+        scores = evaluate_raters(predictor, data, split=split, by=by, seed=seed, progress=show)
     content = report(loaded, scores)
     if out is None and loaded.source is None:
         return EvaluationResult(scores, content, ())

@@ -16,6 +16,8 @@ Progress = Callable[[int, int], None]
 """Called with the number of items that are done, and of all."""
 MAX_ANSWERS = 64
 """Answers that are decoded for an input with several raters, at most."""
+GROUPED = 100
+"""Answers that modes are formed of, at most: the most probable, or the first samples."""
 IN_USE = 0.01
 """A code counts as in use when it is more probable than this for some input."""
 

@@ -1,20 +1,29 @@
-"""Calibration of the prior of a trained model on data it has not seen."""
+"""Calibration of a trained model on data it has not seen: its prior, its modes, its promise."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from mue.config.schema import ModesConfig
 from mue.data.source import Source
 from mue.errors import MueError
 from mue.evaluation.answers import MAX_ANSWERS, Progress, propose_all
-from mue.inference.predictor import Predictor
+from mue.evaluation.conformal import limit_for, reachable
+from mue.inference.predictor import MIN_PROB, Predictor
 from mue.metrics.energy import distances, energy_distance
+from mue.metrics.overlap import dice
+from mue.metrics.ranked import AT_LEAST, ranked_before
 from mue.models.modal import Modal
+from mue.modes import Modes, Tree, linkage, modes_of
 
+COVERAGE = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+"""Shares of new raters for which it is found how many modes to show."""
+_CUTS = (0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7)
 _BATCH = 32
 _TINY = 1e-12  # the logarithm of an answer that was not kept must be finite
 _IDLE = -30.0  # the shift of a code that was kept for no input: it stays out
@@ -25,13 +34,17 @@ class Calibration:
     """A change of the prior's logits: z becomes z / temperature + shift.
 
     The temperature is above 1 where the model was overconfident. `before` and `after` are the mean
-    energy distances of the prior as trained and as calibrated, on the same inputs.
+    energy distances of the prior as trained and as calibrated, on the same inputs. `modes` says
+    where the tree of answers is cut, and how many modes must be shown for a coverage; no more than
+    `reachable` of the raters have an answer that is like one of the model's.
     """
 
     temperature: float
     shift: Float[Tensor, " n"]
     before: float
     after: float
+    modes: ModesConfig
+    reachable: float
 
     def fold(self, modal: Modal) -> dict[str, Tensor]:
         """The last layer of the prior with the change in it: the model gains no parameter."""
@@ -40,14 +53,44 @@ class Calibration:
         return {"prior.weight": weight / t, "prior.bias": bias / t + shift}
 
 
-def fit_calibration(
-    predictor: Predictor, source: Source, count: int, *, progress: Progress | None = None
-) -> Calibration:
-    """Find the temperature and the shifts that minimise the energy distance to the answers known.
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Distances and Dice of answers and raters, weights of raters, and the prior's logits."""
 
+    sy: Float[Tensor, "b k r"]
+    ss: Float[Tensor, "b k k"]
+    yy: Float[Tensor, "b r r"]
+    dice: Float[Tensor, "b k r"]
+    q: Float[Tensor, "b r"]
+    z: Float[Tensor, "b k"]
+    code: Int[Tensor, "b k"]
+
+    def prob(self, temperature: Tensor, shift: Tensor) -> Float[Tensor, "b k"]:
+        return (self.z / temperature + shift[self.code]).softmax(dim=1)
+
+
+def fit_calibration(
+    predictor: Predictor,
+    source: Source,
+    count: int,
+    *,
+    coverage: Sequence[float] = COVERAGE,
+    iou: float = AT_LEAST,
+    patient: Sequence[str] | None = None,
+    progress: Progress | None = None,
+) -> Calibration:
+    """Find probabilities, modes and how many of them to show, from inputs not trained on.
+
+    The temperature and the shifts of the prior minimise the energy distance to the answers known.
     The answers stay as they are; only their probabilities change. The energy distance is a proper
-    score, so its minimum is where the probabilities are those of the raters. `source` holds images
-    that the model was not trained on; the first `count` of them are used.
+    score, so its minimum is where the probabilities are those of the raters.
+
+    Then the tree is cut where the first mode agrees best with the raters (`dice_top`), and for each
+    `coverage` the limit is found up to which modes must be shown (`conformal`), where an answer is
+    that of a rater from an overlap of `iou` on. Inputs of one `patient` are not independent; by
+    default each stands alone.
+
+    `source` holds images that the model was not trained on; the first `count` of them are used.
     """
     n = predictor.codes
     if not n:
@@ -55,23 +98,27 @@ def fit_calibration(
             f"a model of the method {predictor.config.method!r} has no probabilities to calibrate; "
             "take one with codes, `vq` or `exact`"
         )
+    if not all(0 < c < 1 for c in coverage):
+        raise MueError(f"`coverage` must be shares between 0 and 1, got {list(coverage)}")
     k = min(MAX_ANSWERS, n)
-    batches: list[tuple[Tensor, ...]] = []
+    batches: list[_Batch] = []
     idle = torch.full((n,), _IDLE, dtype=torch.float64)
     for case, h in propose_all(predictor, source, count, k, batch=_BATCH, progress=progress):
-        d = distances(h.y > 0.5, case.ys > 0.5)
-        sy, ss, yy, q, p = (t.cpu().double() for t in (d.sy, d.ss, d.yy, case.q, h.prob))
+        s, ys = h.y > 0.5, case.ys > 0.5
+        d = distances(s, ys)
+        tensors = (d.sy, d.ss, d.yy, dice(s, ys), case.q, h.prob)
+        sy, ss, yy, agreement, q, p = (t.cpu().double() for t in tensors)
         code = h.code.clone().cpu()  # a copy outside inference mode, for autograd
         idle[code[p > _TINY]] = 0
-        batches.append((sy, ss, yy, q, p.clamp_min(_TINY).log(), code))
+        batches.append(_Batch(sy, ss, yy, agreement, q, p.clamp_min(_TINY).log(), code))
     log_t = torch.zeros((), dtype=torch.float64, requires_grad=True)
     shift = torch.zeros(n, dtype=torch.float64, requires_grad=True)
 
     def loss() -> Tensor:
         total = log_t.new_zeros(())
-        for sy, ss, yy, q, z, code in batches:
-            p = (z / log_t.exp() + (shift + idle)[code]).softmax(dim=1)
-            total = total + energy_distance(sy, ss, yy, p, q).sum()
+        for b in batches:
+            p = b.prob(log_t.exp(), shift + idle)
+            total = total + energy_distance(b.sy, b.ss, b.yy, p, b.q).sum()
         return total / count
 
     search = torch.optim.LBFGS([log_t, shift], max_iter=100, line_search_fn="strong_wolfe")
@@ -84,5 +131,36 @@ def fit_calibration(
 
     before = loss().item()
     search.step(closure)
-    moved = torch.where(idle == 0, shift.detach(), idle).float()
-    return Calibration(log_t.exp().item(), moved, before, loss().item())
+    temperature, moved = log_t.detach().exp(), torch.where(idle == 0, shift.detach(), idle)
+    prob = [b.prob(temperature, moved) for b in batches]
+    trees = [linkage(b.ss, p) for b, p in zip(batches, prob, strict=True)]
+    cut = _best_cut(batches, prob, trees)
+    found = [_modes(b, p, tree, cut) for b, p, tree in zip(batches, prob, trees, strict=True)]
+    score = torch.cat(
+        [ranked_before(1 - b.sy, m.mode, m.prob, iou) for b, m in zip(batches, found, strict=True)]
+    )
+    q, patient = torch.cat([b.q for b in batches]), patient or [str(i) for i in range(count)]
+    limits = {c: limit_for(c, score, q, patient) for c in sorted(set(coverage))}
+    kept = {c: limit for c, limit in limits.items() if limit is not None}
+    modes = ModesConfig(cut=cut, iou=iou, coverage=tuple(kept), limits=tuple(kept.values()))
+    reach = reachable(score, q, patient)
+    return Calibration(temperature.item(), moved.float(), before, loss().item(), modes, reach)
+
+
+def _modes(b: _Batch, prob: Tensor, tree: Tree, cut: float) -> Modes:
+    kept = prob.where(prob >= MIN_PROB, 0)
+    return modes_of(torch.zeros(*prob.shape, 0), kept, b.code, tree, cut)
+
+
+def _best_cut(batches: list[_Batch], prob: list[Tensor], trees: list[Tree]) -> float:
+    """The cut of highest `dice_top`; of equally good ones the nearest to the default."""
+
+    def dice_top(cut: float) -> float:
+        total = 0.0
+        for b, p, tree in zip(batches, prob, trees, strict=True):
+            first = _modes(b, p, tree, cut).representative[:, 0]
+            total += (b.dice[torch.arange(len(first)), first] * b.q).sum().item()
+        return total
+
+    default = _CUTS[len(_CUTS) // 2]
+    return max(_CUTS, key=lambda cut: (round(dice_top(cut), 6), -abs(cut - default)))

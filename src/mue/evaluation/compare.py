@@ -22,7 +22,7 @@ from mue.errors import MueError
 from mue.evaluation.answers import Progress, propose_all
 from mue.evaluation.known_modes import evaluate_modes
 from mue.evaluation.raters import METRICS, evaluate_raters
-from mue.inference.predictor import MAX_SAMPLES, Predictor
+from mue.inference.predictor import MAX_SAMPLES, By, Predictor
 from mue.metrics.interval import Interval
 from mue.metrics.modes import mode_tv, nearest_mode
 
@@ -42,7 +42,8 @@ class ComparedModel:
     """A model in a comparison; one that samples has a row for each number of samples.
 
     `samples` is None for a model that ranks its answers. `passes` are the forward passes for the
-    answers to an input, `per_second` the answers per second, measured on this machine.
+    answers to an input, `per_second` the answers per second, measured on this machine. `difference`
+    is each metric minus that of the first model, input by input; empty for the first itself.
     """
 
     model: str
@@ -53,6 +54,7 @@ class ComparedModel:
     parameters: int
     per_second: float
     metrics: dict[str, Interval]
+    difference: dict[str, Interval] = dataclasses.field(default_factory=dict[str, Interval])
 
     @property
     def name(self) -> str:
@@ -62,8 +64,9 @@ class ComparedModel:
     def summary(self) -> dict[str, Any]:
         """As `mue compare --json` prints it; what is not known is left out."""
         content = dataclasses.asdict(self)
-        for name, values in content["metrics"].items():
-            content["metrics"][name] = {k: v for k, v in values.items() if not math.isnan(v)}
+        for table in (content["metrics"], content["difference"]):
+            for name, values in table.items():
+                table[name] = {k: v for k, v in values.items() if not math.isnan(v)}
         return content
 
 
@@ -96,6 +99,7 @@ def compare_models(
     inputs: int = 1000,
     seed: int = 0,
     samples: Sequence[int] = SAMPLES,
+    by: By = "mode",
     progress: Callable[[str, int, int], None] | None = None,
 ) -> list[ComparedModel]:
     """Evaluate models on the same inputs, and measure how fast they answer.
@@ -114,6 +118,7 @@ def compare_models(
     x = source.pair(torch.arange(_TIMED)).x
     hidden = {name for name, metric in METRICS.items() if not metric.in_comparison}
     found: list[ComparedModel] = []
+    reference: Any = None  # the evaluation of the first model, of the same kind as the others
     for model, predictor in predictors.items():
         counts = samples if single_pass(predictor) else (min(samples),)
         for count in counts if predictor.is_sampler else (None,):
@@ -123,7 +128,10 @@ def compare_models(
                 scores = evaluate_modes(predictor, inputs=inputs, k=count or 16, **about)
             else:
                 batch = max(1, 512 // (count or 16))
-                scores = evaluate_raters(predictor, data, samples=count or 1, batch=batch, **about)
+                about |= {"samples": count or 1, "batch": batch, "by": by}
+                scores = evaluate_raters(predictor, data, **about)
+            difference = {} if reference is None else scores.difference(reference)
+            reference = reference or scores
             answers = count or min(16, predictor.max_answers)
             found.append(
                 ComparedModel(
@@ -135,6 +143,7 @@ def compare_models(
                     parameters=sum(p.numel() for p in predictor.network.parameters()),
                     per_second=_TIMED * answers / _seconds(predictor, x, answers),
                     metrics={n: v for n, v in scores.intervals().items() if n not in hidden},
+                    difference={n: v for n, v in difference.items() if n not in hidden},
                 )
             )
     return found

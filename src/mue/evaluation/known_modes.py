@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from mue.data.build import build_source
 from mue.data.prepared.splits import Split
 from mue.errors import MueError
-from mue.evaluation.answers import Progress, codes_in_use, propose_all
+from mue.evaluation.answers import GROUPED, Progress, codes_in_use, propose_all
 from mue.inference.predictor import Predictor
 from mue.metrics.interval import Interval, interval
 from mue.metrics.modes import mode_mae, mode_probabilities, mode_tv
+from mue.types import Hypotheses
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +23,15 @@ class ModeEvaluation:
     """The probability that a model gives to each known mode of each input.
 
     At most k answers to an input are decoded; `rest` is the probability of the others. `group` is
-    the category of each input, `codes` the number of codes in use.
+    the category of each input, `codes` the number of codes in use, `modes` the number of modes that
+    the answers to each input are grouped into.
     """
 
     predicted: Float[Tensor, "b m"]
     true: Float[Tensor, "b m"]
     rest: Float[Tensor, " b"]
     group: tuple[str, ...]
+    modes: Int[Tensor, " b"]
     codes: int
     k: int
     seed: int
@@ -48,11 +51,15 @@ class ModeEvaluation:
 
     def intervals(self) -> dict[str, Interval]:
         """Each metric with its bootstrap interval over inputs, which are independent."""
-        each, found = torch.arange(len(self.group)), dict[str, Interval]()
-        for metric in (mode_tv, mode_mae):
-            values, generator = metric(self.predicted, self.true), torch.Generator().manual_seed(0)
-            found[metric.__name__] = interval(values, each, generator=generator)
-        return found
+        return _intervals(self._columns())
+
+    def difference(self, other: ModeEvaluation) -> dict[str, Interval]:
+        """Each metric minus that of another model on the same inputs, as paired differences."""
+        columns = other._columns()
+        return _intervals({name: v - columns[name] for name, v in self._columns().items()})
+
+    def _columns(self) -> dict[str, Tensor]:
+        return {f.__name__: f(self.predicted, self.true) for f in (mode_tv, mode_mae)}
 
     def report(self) -> dict[str, object]:
         """Each metric with its mean, standard deviation and 95th percentile, and the table."""
@@ -64,9 +71,15 @@ class ModeEvaluation:
             "mode_tv": summary(mode_tv(self.predicted, self.true)),
             "mode_mae": summary(mode_mae(self.predicted, self.true)),
             "rest": summary(self.rest),
+            "modes": {"least": int(self.modes.amin()), "most": int(self.modes.amax())},
             "codes_in_use": self.codes,
             "table": self.rows(),
         }
+
+
+def _intervals(columns: dict[str, Tensor]) -> dict[str, Interval]:
+    each, rng = torch.arange(len(next(iter(columns.values())))), torch.Generator()
+    return {n: interval(v, each, generator=rng.manual_seed(0)) for n, v in columns.items()}
 
 
 def summary(values: Float[Tensor, " b"]) -> dict[str, float]:
@@ -101,9 +114,11 @@ def evaluate_modes(
         predictor, source, inputs, k, batch=batch, seed=seed, progress=progress
     ):
         p = mode_probabilities(h.y, h.prob, case.ys)
-        found = p, case.q, h.rest, h.code.flatten(), h.prob.flatten()
+        first = Hypotheses(h.y[:, :GROUPED], h.prob[:, :GROUPED], h.code[:, :GROUPED])
+        modes = predictor.group(first).count
+        found = p, case.q, h.rest, modes, h.code.flatten(), h.prob.flatten()
         batches.append(tuple(tensor.cpu() for tensor in found))
         group.extend(case.group)
-    p, q, rest, code, prob = (torch.cat(tensors) for tensors in zip(*batches, strict=True))
+    p, q, rest, modes, code, prob = (torch.cat(tensors) for tensors in zip(*batches, strict=True))
     codes = codes_in_use(predictor.codes, code, prob)
-    return ModeEvaluation(p, q, rest, tuple(group), codes, k, seed, split)
+    return ModeEvaluation(p, q, rest, tuple(group), modes, codes, k, seed, split)

@@ -24,14 +24,18 @@ from mue.data.build import check_data
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.splits import Split
 from mue.data.prepared.store import open_prepared
-from mue.evaluation.answers import MAX_ANSWERS, Progress, codes_in_use, propose_all
-from mue.inference.predictor import Predictor
-from mue.metrics.calibration import annotated, brier, ece, presence, reliability
-from mue.metrics.energy import distances, empirical, energy_distance, sample_indices
+from mue.evaluation.answers import GROUPED, MAX_ANSWERS, Progress, codes_in_use, propose_all
+from mue.evaluation.conformal import covered
+from mue.inference.predictor import By, Predictor
+from mue.metrics import energy
+from mue.metrics.calibration import Reliability, annotated, brier, ece, presence, reliability
+from mue.metrics.energy import empirical, energy_distance, sample_indices
 from mue.metrics.interval import Interval, interval, interval_of
 from mue.metrics.matching import hm_iou
 from mue.metrics.overlap import top_dice
-from mue.types import Hypotheses
+from mue.metrics.ranked import AT_LEAST, mode_shares, modes_for, ranked_before, rater_modes
+from mue.modes import Modes, linkage, modes_of, ungrouped
+from mue.types import Case, Hypotheses
 
 TOP = 16
 """Answers that `ged` weighs, renormalised."""
@@ -39,8 +43,8 @@ SAMPLES = (16, 32, 50, 100)
 """Numbers of samples for which the literature reports `ged_n`."""
 MATCHED = 16
 """Samples that are matched to the raters."""
-FIRST = (1, 4, 8, 16)
-"""Numbers of answers k for `coverage_k`."""
+FIRST = (1, 2, 3)
+"""Numbers of modes k for `coverage_k`."""
 
 
 # --- what metrics are computed from ---------------------------------------------------------------
@@ -48,13 +52,23 @@ FIRST = (1, 4, 8, 16)
 
 @dataclass(frozen=True, slots=True)
 class Masks:
-    """A batch of slices: answers s, cut at one half, by probability p (normalised); raters by q."""
+    """A batch of slices: answers s, cut at one half, by probability p (normalised); raters by q.
+
+    `modes` are those of the first `GROUPED` answers, `iou` is of these answers and the raters.
+    """
 
     s: Bool[Tensor, "b k c h w"]
     p: Float[Tensor, "b k"]
     ys: Bool[Tensor, "b m c h w"]
     q: Float[Tensor, "b m"]
     hypotheses: Hypotheses
+    d: energy.Distances
+    modes: Modes
+
+    @property
+    def iou(self) -> Float[Tensor, "b k2 m"]:
+        """Of each answer that is in a mode, and each rater."""
+        return 1 - self.d.sy[:, : self.modes.mode.shape[1]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,15 +126,20 @@ def _hm_iou_n(d: Distances, n: int) -> Tensor | None:
     return None if pick is None else hm_iou((1 - d.sy)[torch.arange(len(pick))[:, None], pick])
 
 
-def _coverage(d: Distances, k: int) -> Tensor:
-    return (((1 - d.sy[:, :k]).amax(dim=1) >= 0.5) * d.q).sum(dim=1)
+def _dice_top(m: Masks) -> Tensor:
+    return top_dice(m.modes.y > 0.5, m.ys, m.q)
 
 
-def _entropy(m: Masks) -> Tensor:
-    """Entropy of the distinct answers, in nats: those that overlap by half are one."""
-    h, k = m.hypotheses, MAX_ANSWERS
-    top = Hypotheses(h.y[:, :k], h.prob[:, :k], h.code[:, :k]).normalized()
-    return top.modes(cut=0.5).entropy()
+def _coverage(m: Masks, k: int) -> Tensor:
+    """Share of the raters who find their answer among the representatives of the first k modes."""
+    first = m.modes.top(k)
+    iou = m.iou.gather(1, first.representative[..., None].expand(-1, -1, m.q.shape[1]))
+    found = (iou >= AT_LEAST) & (first.prob > 0)[..., None]
+    return (found.any(dim=1) * m.q).sum(dim=1)
+
+
+def _in_no_mode(m: Masks) -> Tensor:
+    return ((rater_modes(m.iou, m.modes.mode) < 0) * m.q).sum(dim=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,16 +167,13 @@ METRICS: dict[str, Metric] = {
         for n in SAMPLES
     },
     f"hm_iou_{MATCHED}": Metric(distances=partial(_hm_iou_n, n=MATCHED), higher_is_better=True),
-    "dice_top": Metric(lambda m: top_dice(m.s, m.ys, m.q), higher_is_better=True),
-    **{
-        f"coverage_{k}": Metric(
-            distances=partial(_coverage, k=k), higher_is_better=True, in_comparison=k in (4, 16)
-        )
-        for k in FIRST
-    },
+    "dice_top": Metric(_dice_top, higher_is_better=True),
+    **{f"coverage_{k}": Metric(partial(_coverage, k=k), higher_is_better=True) for k in FIRST},
+    "n90": Metric(lambda m: modes_for(m.modes.prob, 0.9).float()),
+    "in_no_mode": Metric(_in_no_mode),
     "presence": Metric(lambda m: presence(m.s, m.p), in_report=False),
     "annotated": Metric(lambda m: annotated(m.ys, m.q), in_report=False),
-    "entropy": Metric(_entropy, in_report=False),
+    "entropy": Metric(lambda m: m.modes.entropy(), in_report=False),
 }
 """Every number of a slice, by the name of its column."""
 
@@ -165,9 +181,17 @@ METRICS: dict[str, Metric] = {
 # --- the evaluation -------------------------------------------------------------------------------
 
 
+Statistic = Callable[[Tensor], float]
+"""A number of the slices whose indices it is given."""
+
+
 @dataclass(frozen=True, slots=True)
 class RaterEvaluation:
     """The metrics of a model, slice by slice: a column for each of `METRICS` that is defined.
+
+    `mode_prob` and `mode_share` are the probability of each mode, 0 beyond the last, and the share
+    of the raters who are in it; `score` is `ranked_before` of each rater, q their weight.
+    `promised` are the coverages that the model was calibrated for, each with its limit.
 
     `codes` is the number of codes in use, `answers` that of the answers or samples for a slice at
     most, `passes` that of forward passes for them, and `data` the digest of the prepared data.
@@ -176,6 +200,12 @@ class RaterEvaluation:
     id: tuple[str, ...]
     patient: tuple[str, ...]
     columns: dict[str, Float[Tensor, " b"]]
+    mode_prob: Float[Tensor, "b m"]
+    mode_share: Float[Tensor, "b m"]
+    score: Float[Tensor, "b r"]
+    q: Float[Tensor, "b r"]
+    promised: tuple[tuple[float, float], ...]
+    cut: float
     codes: int
     answers: int
     passes: int
@@ -184,27 +214,70 @@ class RaterEvaluation:
 
     def intervals(self) -> dict[str, Interval]:
         """Every metric whose mean is meaningful, with its bootstrap interval over patients."""
-        group = torch.from_numpy(np.unique(self.patient, return_inverse=True)[1])
-        p, share = self.columns["presence"], self.columns["annotated"]
-        values = {name: v for name, v in self.columns.items() if METRICS[name].in_report}
-        values["presence brier"] = brier(p, share)
-        rng = torch.Generator()  # seeded for each metric: all have the same resamples
-        found = {
-            name: interval(v, group, generator=rng.manual_seed(0)) for name, v in values.items()
-        }
-        found["presence ece"] = interval_of(
-            lambda index: ece(p[index], share[index]).item(), group, generator=rng.manual_seed(0)
+        return self._intervals(self._columns(), self._statistics())
+
+    def difference(self, other: RaterEvaluation) -> dict[str, Interval]:
+        """Every metric minus that of another model on the same slices, as paired differences."""
+        columns, statistics = other._columns(), other._statistics()
+
+        def minus(mine: Statistic, theirs: Statistic) -> Statistic:
+            return lambda index: mine(index) - theirs(index)
+
+        return self._intervals(
+            {name: v - columns[name] for name, v in self._columns().items() if name in columns},
+            {name: minus(f, statistics[name]) for name, f in self._statistics().items()},
         )
-        return found
+
+    def _intervals(
+        self, columns: dict[str, Tensor], statistics: dict[str, Statistic]
+    ) -> dict[str, Interval]:
+        group = torch.from_numpy(np.unique(self.patient, return_inverse=True)[1])
+        rng = torch.Generator()  # seeded for each metric: all have the same resamples
+        means = {n: interval(v, group, generator=rng.manual_seed(0)) for n, v in columns.items()}
+        return means | {
+            n: interval_of(f, group, generator=rng.manual_seed(0)) for n, f in statistics.items()
+        }
+
+    def _columns(self) -> dict[str, Tensor]:
+        """The numbers of a slice whose mean is reported."""
+        values = {name: v for name, v in self.columns.items() if METRICS[name].in_report}
+        p, share = self.columns["presence"], self.columns["annotated"]
+        return values | {"presence brier": brier(p, share)}
+
+    def _statistics(self) -> dict[str, Statistic]:
+        """What is no mean over slices, as functions of the slices that are in a resample."""
+
+        def of_modes(metric: Callable[[Tensor, Tensor], Tensor]) -> Statistic:
+            def statistic(index: Tensor) -> float:
+                p, share = self.mode_prob[index], self.mode_share[index]
+                return metric(p[p > 0], share[p > 0]).mean().item()
+
+            return statistic
+
+        p, share = self.columns["presence"], self.columns["annotated"]
+        return {
+            "presence ece": lambda index: ece(p[index], share[index]).item(),
+            "mode brier": of_modes(brier),
+            "mode ece": of_modes(ece),
+        }
 
     def report(self) -> dict[str, object]:
-        """Every metric with its interval, the reliability of `presence`, and the counts."""
+        """Every metric with its interval, calibration of modes and of presence, and the counts."""
         found = {name: asdict(value) for name, value in self.intervals().items()}
-        presence = {name: found.pop(f"presence {name}") for name in ("brier", "ece")}
-        del presence["ece"]["std"]  # it is one number for all slices
-        bins = reliability(self.columns["presence"], self.columns["annotated"])
-        rows = zip(bins.count.tolist(), bins.predicted.tolist(), bins.share.tolist(), strict=True)
-        shown = [{"count": int(n), "predicted": p, "annotated": s} for n, p, s in rows if n]
+        for name in self._statistics():
+            del found[name]["std"]  # it is one number for all slices
+        p, share = self.mode_prob, self.mode_share
+        curves = {
+            "mode": reliability(p[p > 0], share[p > 0]),
+            "presence": reliability(self.columns["presence"], self.columns["annotated"]),
+        }
+        calibration = {
+            kind: {
+                **{score: found.pop(f"{kind} {score}") for score in ("brier", "ece")},
+                "reliability": _bins(curve),
+            }
+            for kind, curve in curves.items()
+        }
         return {
             "split": self.split,
             "data": self.data,
@@ -212,10 +285,28 @@ class RaterEvaluation:
             "patients": len(set(self.patient)),
             "answers": self.answers,
             "passes": self.passes,
+            "cut": self.cut,
             **found,
-            "presence": {**presence, "reliability": shown},
+            **calibration,
+            "coverage": self.coverage(),
             "codes_in_use": self.codes,
         }
+
+    def coverage(self) -> list[dict[str, float]]:
+        """For each coverage that was promised: the share of raters covered, and modes shown."""
+        before = self.mode_prob.cumsum(dim=1) - self.mode_prob
+        return [
+            {
+                "promised": promised,
+                "covered": covered(limit, self.score, self.q, self.patient),
+                "modes": ((before <= limit) & (self.mode_prob > 0))
+                .sum(dim=1)
+                .double()
+                .mean()
+                .item(),
+            }
+            for promised, limit in self.promised
+        ]
 
     def save_table(self, path: Path) -> None:
         """Write a CSV file with a line for each slice."""
@@ -228,11 +319,17 @@ class RaterEvaluation:
         write_atomic(path, text.getvalue().encode())
 
 
+def _bins(curve: Reliability) -> list[dict[str, int | float]]:
+    rows = zip(curve.count.tolist(), curve.predicted.tolist(), curve.share.tolist(), strict=True)
+    return [{"count": int(n), "predicted": p, "share": s} for n, p, s in rows if n]
+
+
 def evaluate_raters(
     predictor: Predictor,
     data: str | Path,
     *,
     split: Split = "test",
+    by: By = "mode",
     seed: int = 0,
     samples: int = 100,
     batch: int = 32,
@@ -242,19 +339,22 @@ def evaluate_raters(
 
     Answers are probability maps cut at one half. `seed` is of the samples of `ged_n` and
     `hm_iou_n`. A model that samples gives `samples` answers: `ged` weighs them all equally,
-    and `ged_n` takes the first n of them, which are n fresh samples.
+    and `ged_n` takes the first n of them, which are n fresh samples. What is said of modes is said
+    of single answers where these are ranked `by` code.
     """
     check_data(predictor.config.data, data)
     prepared = open_prepared(data)
     source = Slices(prepared, split, device=predictor.device)
     k = samples if predictor.is_sampler else min(MAX_ANSWERS, predictor.max_answers)
     parts: list[Distances] = []
+    grouped: list[tuple[Tensor, ...]] = []
     found: dict[str, list[Tensor]] = {name: [] for name in METRICS}
     for case, h in propose_all(
         predictor, source, len(source), k, batch=batch, seed=seed, progress=progress
     ):
-        masks = Masks(h.y > 0.5, h.normalized().prob, case.ys > 0.5, case.q, h)
+        masks = _masks(case, h, by, predictor.cut)
         parts.append(_distances(masks, seed, keep_pairs=not predictor.is_sampler))
+        grouped.append(_raters_in_modes(masks, predictor.config.modes.iou))
         for name, metric in METRICS.items():
             if metric.masks:
                 found[name].append(metric.masks(masks).cpu())
@@ -263,11 +363,21 @@ def evaluate_raters(
         name: metric.distances(whole) if metric.distances else torch.cat(found[name])
         for name, metric in METRICS.items()
     }
-    answers = whole.p.shape[1]
+    answers, m = whole.p.shape[1], max(p.shape[1] for p, _, _ in grouped)
+    prob, share = (
+        torch.cat([F.pad(g[i], (0, m - g[i].shape[1])) for g in grouped]) for i in (0, 1)
+    )
+    modes = predictor.config.modes
     return RaterEvaluation(
         id=tuple(row.id for row in source.rows),
         patient=tuple(row.patient for row in source.rows),
         columns={name: values for name, values in columns.items() if values is not None},
+        mode_prob=prob,
+        mode_share=share,
+        score=torch.cat([score for _, _, score in grouped]),
+        q=whole.q,
+        promised=tuple(zip(modes.coverage, modes.limits, strict=True)) if by == "mode" else (),
+        cut=predictor.cut,
         codes=codes_in_use(predictor.codes, whole.code, whole.p),
         answers=answers,
         passes=predictor.network.forward_passes(answers),
@@ -276,9 +386,25 @@ def evaluate_raters(
     )
 
 
+def _masks(case: Case, h: Hypotheses, by: By, cut: float) -> Masks:
+    s, p, ys = h.y > 0.5, h.normalized().prob, case.ys > 0.5
+    d = energy.distances(s, ys)
+    y, prob, code, ss = h.y[:, :GROUPED], p[:, :GROUPED], h.code[:, :GROUPED], d.ss
+    prob, ss = prob / prob.sum(dim=1, keepdim=True), ss[:, :GROUPED, :GROUPED]
+    tree = linkage(ss, prob) if by == "mode" else ungrouped(ss)
+    return Masks(s, p, ys, case.q, h, d, modes_of(y, prob, code, tree, cut))
+
+
+def _raters_in_modes(m: Masks, at_least: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Probability of each mode, share of the raters in it, and `ranked_before` of each rater."""
+    prob, mode = m.modes.prob, m.modes.mode
+    share = mode_shares(rater_modes(m.iou, mode), m.q, prob.shape[1])
+    return prob.cpu(), share.cpu(), ranked_before(m.iou, mode, prob, at_least).cpu()
+
+
 def _distances(m: Masks, seed: int, *, keep_pairs: bool) -> Distances:
     """The distances of a batch, on the CPU."""
-    d, h = distances(m.s, m.ys), m.hypotheses
+    d, h = m.d, m.hypotheses
     sy, ss, yy, p, code, q = (t.cpu() for t in (d.sy, d.ss, d.yy, h.prob, h.code, m.q))
     first: dict[int, Tensor] = {}
     if not keep_pairs:

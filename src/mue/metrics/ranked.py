@@ -1,0 +1,65 @@
+"""Whether the modes that are ranked first are those of the raters.
+
+Answers are in modes, `mode` says in which (-1: in none). A rater is in the mode of the answer that
+overlaps most with theirs, if it does by `at_least` (IoU); otherwise in none.
+"""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+AT_LEAST = 0.5
+"""IoU from which on an answer is that of a rater."""
+
+
+def rater_modes(
+    iou: Float[Tensor, "b k r"], mode: Int[Tensor, "b k"], at_least: float = AT_LEAST
+) -> Int[Tensor, "b r"]:
+    """The mode of each rater, or -1.
+
+    >>> rater_modes(torch.tensor([[[0.7, 0.1], [0.6, 0.2]]]), torch.tensor([[1, 0]]))
+    tensor([[ 1, -1]])
+    """
+    best, answer = iou.where(mode[..., None] >= 0, -1).max(dim=1)
+    return mode.gather(1, answer).where(best >= at_least, -1)
+
+
+def mode_shares(
+    rater_mode: Int[Tensor, "b r"], q: Float[Tensor, "b r"], m: int
+) -> Float[Tensor, "b m"]:
+    """Share of the raters who are in each of m modes.
+
+    >>> mode_shares(torch.tensor([[1, -1, 1]]), torch.tensor([[0.25, 0.25, 0.5]]), 2)
+    tensor([[0.0000, 0.7500]])
+    """
+    member = rater_mode[:, :, None] == torch.arange(m, device=q.device)
+    return (member * q[:, :, None]).sum(dim=1)
+
+
+def modes_for(prob: Float[Tensor, "b m"], share: float) -> Int[Tensor, " b"]:
+    """How many modes, the most probable first, hold a share of the probability.
+
+    >>> modes_for(torch.tensor([[0.6, 0.3, 0.1]]), 0.9)
+    tensor([2])
+    """
+    before = prob.cumsum(dim=1) - prob
+    return ((before < share - 1e-6) & (prob > 0)).sum(dim=1)
+
+
+def ranked_before(
+    iou: Float[Tensor, "b k r"],
+    mode: Int[Tensor, "b k"],
+    prob: Float[Tensor, "b m"],
+    at_least: float = AT_LEAST,
+) -> Float[Tensor, "b r"]:
+    """Probability of the modes ranked before the first that has a member like the rater's answer.
+
+    It is how far down a ranking a rater must read. Infinite where no answer is theirs.
+
+    >>> iou, prob = torch.tensor([[[0.7, 0.1, 0.2], [0.2, 0.6, 0.2]]]), torch.tensor([[0.8, 0.2]])
+    >>> ranked_before(iou, torch.tensor([[0, 1]]), prob)
+    tensor([[0.0000, 0.8000,    inf]])
+    """
+    before = prob.cumsum(dim=1) - prob
+    of_answer = before.gather(1, mode.clamp_min(0)).where(mode >= 0, torch.inf)
+    return of_answer[..., None].where(iou >= at_least, torch.inf).amin(dim=1)
