@@ -85,6 +85,19 @@ def test_links_and_devices_are_refused_by_name(pack: Make, kind: bytes, words: s
         all_of(pack(FILES, extra=[info]))
 
 
+def test_a_file_of_a_negative_size_is_refused_by_name(pack: Make):
+    source = pack(FILES, "s.tar")
+    data = bytearray(source.read_bytes())
+    header = data[1024:1536]  # of the second file
+    header[124:136] = (256**12 - 512).to_bytes(12, "big")  # its size, -512 as GNU tar writes it
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)  # its checksum
+    data[1024:1536] = header
+    source.write_bytes(data)
+    with pytest.raises(ValueError, match=r"'a/b/y\.png' in the archive s\.tar claims -512"):
+        all_of(source)
+
+
 @pytest.mark.parametrize("name", ["s.tar.gz", "s.tar"])
 def test_a_truncated_archive_is_named_after_what_came_before_it(pack: Make, name: str):
     files = {f"{i}.bin": os.urandom(3000) for i in range(5)}

@@ -100,7 +100,7 @@ def _read(
     if size > MAX_FILE_BYTES:
         why = f"has {size} bytes, more than the {MAX_FILE_BYTES} that any file may have"
         return Rejected(path, why)
-    return File(name, path, read(need))
+    return File(name, path, read(min(need, size)))
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -190,6 +190,7 @@ def _safe(info: tarfile.TarInfo, archive: str) -> str:
         ("has characters in its name that cannot be shown", not name.isprintable()),
         (f"is a link, to {info.linkname!r}", info.issym() or info.islnk()),
         ("is neither a plain file nor a folder", special),
+        (f"claims {info.size} bytes", info.size < 0),
     ):
         if found:
             raise MueError(

@@ -76,9 +76,8 @@ def _item(name: object, entry: object, path: str, size: int | None) -> Item | Re
         series = entry["series_uid"]
         if not isinstance(series, str) or not series or not series.isprintable():
             raise MueError("has a `series_uid` that is not text")
-        image = _grey(_array(entry["image"], "image"))
-        masks = _masks(entry["masks"], image)
-        image, masks = center_crop(image, masks, size)
+        whole = _grey(_array(entry["image"], "image"))
+        image, masks = (center_crop(a, size) for a in (whole, _masks(entry["masks"], whole)))
     except MueError as error:
         return Rejected(path, str(error))
     return Item(series, NODULE, str(name), None, path, image, masks)

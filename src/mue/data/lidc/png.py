@@ -115,24 +115,20 @@ def read(
 
 
 def _item(files: dict[int | None, File], key: Key, size: int | None) -> Item | Rejected:
-    """A slice, decoded."""
-    image_file = files.pop(None)
-    path = image_file.path
+    image_file = file = files.pop(None)
+    masks: list[np.ndarray] = []
     try:
-        image = decode_image(image_file.data)
-        masks = []
+        image = decode_image(file.data)
+        cropped = center_crop(image, size)
         for _, file in sorted(files.items()):
-            path = file.path
             mask = decode_mask(file.data)
             if mask.shape != image.shape:
                 one, other = ("{}×{}".format(*array.shape) for array in (mask, image))
                 raise MueError(f"is {one} pixels and its image {other}; they must be the same")
-            masks.append(mask)
-        path = image_file.path
-        image, stack = center_crop(image, np.stack(masks), size)
-    except ValueError as error:
-        return Rejected(path, str(error))
-    return Item(*key, None, path, image, stack)
+            masks.append(center_crop(mask, size))
+    except MueError as error:
+        return Rejected(file.path, str(error))
+    return Item(*key, None, image_file.path, cropped, np.stack(masks))
 
 
 def decode_image(data: bytes) -> UInt8[np.ndarray, "h w"]:
@@ -166,15 +162,12 @@ def binarize(values: np.ndarray) -> np.ndarray:
     return values > (127 if values.size and values.max() > 1 else 0.5)
 
 
-def center_crop(
-    image: UInt8[np.ndarray, "h w"], masks: Bool[np.ndarray, "4 h w"], size: int | None
-) -> tuple[UInt8[np.ndarray, "s t"], Bool[np.ndarray, "4 s t"]]:
-    """The central square of an image and its masks, or all of them for `size` None."""
+def center_crop(pixels: np.ndarray, size: int | None) -> np.ndarray:
+    """The central square of an image or of masks (… h w), or all of them for `size` None."""
     if size is None:
-        return image, masks
-    h, w = image.shape
+        return pixels
+    h, w = pixels.shape[-2:]
     if size > min(h, w):
         raise MueError(f"is {h}×{w} pixels, too small for crops of {size}×{size}")
     top, left = (h - size) // 2, (w - size) // 2
-    rows, columns = slice(top, top + size), slice(left, left + size)
-    return image[rows, columns], masks[:, rows, columns]
+    return pixels[..., top : top + size, left : left + size]

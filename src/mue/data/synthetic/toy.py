@@ -27,32 +27,29 @@ class Bars:
 
     def pair(self, index: Int[Tensor, " b"]) -> Pair:
         """Images, each with one sampled bar."""
-        u, kind, bars = self._generate(index)
+        u, kind, x, bars = self._generate(index)
         chosen = choose(u[:, 3:], self._prob[kind])[:, 0]
         y = bars[torch.arange(len(bars), device=self.device), chosen]
-        return Pair(self._image(kind, bars), y[:, None, None])
+        return Pair(x, y[:, None, None])
 
     def case(self, index: Int[Tensor, " b"]) -> Case:
         """Images, each with both bars and their probabilities."""
-        _, kind, bars = self._generate(index)
+        _, kind, x, bars = self._generate(index)
         names = tuple(KINDS)
         return Case(
-            x=self._image(kind, bars),
+            x=x,
             ys=bars[:, :, None],
             q=self._prob[kind],
             id=tuple(f"bars-{i}" for i in index.tolist()),
             group=tuple(names[k] for k in kind.tolist()),
         )
 
-    def _generate(self, index: Int[Tensor, " b"]) -> tuple[Tensor, Tensor, Tensor]:
-        """The random numbers, the kind and the two bars of each image."""
+    def _generate(self, index: Int[Tensor, " b"]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The random numbers, the kind, the image and its two bars, for each index."""
         u = uniform(self.seed, index.to(self.device), 4)
         kind = (u[:, 0] >= 0.5).long()
         half = SIDE // 2
         row = (u[:, 1:3] * half).long() + half * torch.arange(2, device=self.device)
-        rows = F.one_hot(row, SIDE).float()
-        return u, kind, rows[..., None].expand(-1, -1, -1, SIDE)
-
-    def _image(self, kind: Tensor, bars: Tensor) -> Tensor:
-        """The image of both bars."""
-        return bars.sum(dim=1, keepdim=True) * (0.4 + 0.6 * kind)[:, None, None, None]
+        bars = F.one_hot(row, SIDE).float()[..., None].expand(-1, -1, -1, SIDE)
+        light = (0.4 + 0.6 * kind)[:, None, None, None]
+        return u, kind, bars.sum(dim=1, keepdim=True) * light, bars
