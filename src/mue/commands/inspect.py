@@ -37,7 +37,7 @@ def inspect(
     folder, prepared = Path(data), open_prepared(data, verify=verify)
     rows, (h, w) = prepared.rows, prepared.size
     shown = np.unique(np.linspace(0, len(rows) - 1, _SHEET).round().astype(int))
-    bits = np.unpackbits(prepared.masks[shown], axis=2)[..., : h * w]
+    bits = np.unpackbits(prepared.masks[shown], axis=2, count=h * w)
     sheet = plot_contact_sheet(
         torch.from_numpy(prepared.images[shown]),
         torch.from_numpy(bits.reshape(len(shown), -1, h, w).astype(bool)),

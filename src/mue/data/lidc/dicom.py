@@ -17,7 +17,7 @@ from pydicom.pixels.processing import apply_modality_lut
 from pydicom.pixels.utils import pixel_array
 from pydicom.uid import DeflatedExplicitVRLittleEndian
 
-from mue.data.lidc import MAX_SIDE, RATERS, contours
+from mue.data.lidc import MAX_SIDE, RATERS, Window, contours
 from mue.data.lidc.archive import MAX_FILE_BYTES, File, Progress, iterate_files
 from mue.data.lidc.contours import Annotation, Reading
 from mue.data.prepared.item import Item, Key, Rejected
@@ -40,10 +40,7 @@ class _Header:
 
 
 def read(
-    sources: Sequence[Path],
-    size: int | None,
-    window: tuple[float, float] | None,
-    progress: Progress,
+    sources: Sequence[Path], size: int | None, window: Window, progress: Progress
 ) -> Iterator[Item | Rejected]:
     """The slices of every nodule that a rater annotated.
 
@@ -169,12 +166,8 @@ def _series(
 
 
 def _items(
-    file: File,
-    crops: Sequence[tuple[Key, list[Annotation]]],
-    size: int,
-    window: tuple[float, float] | None,
+    file: File, crops: Sequence[tuple[Key, list[Annotation]]], size: int, window: Window
 ) -> Iterator[Item | Rejected]:
-    """The crops of one slice."""
     try:
         data = dcmread(io.BytesIO(file.data))
         uid, hounsfield = str(data.SOPInstanceUID), _hounsfield(data)
@@ -235,9 +228,7 @@ def _hounsfield(data: Dataset) -> Float[np.ndarray, "h w"]:
     return hounsfield
 
 
-def to_grey(
-    hounsfield: Float[np.ndarray, "h w"], window: tuple[float, float] | None
-) -> UInt8[np.ndarray, "h w"]:
+def to_grey(hounsfield: Float[np.ndarray, "h w"], window: Window) -> UInt8[np.ndarray, "h w"]:
     """Grey values by a CT window: low to 0, high to 255, clipped beyond, halves rounded up.
 
     Without a window, low and high are the minimum and maximum of the crop, which gives the images

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
-from mue.data.lidc import archive, dicom, pickled, png
+from mue.data.lidc import Window, archive, dicom, pickled, png
 from mue.data.prepared.item import Item, Key, Rejected
 from mue.errors import MueError
 
@@ -60,7 +60,7 @@ def read_items(
     form: Form,
     *,
     size: int | None = None,
-    window: tuple[float, float] | None = None,
+    window: Window = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[Item | Rejected]:
     """The slices of LIDC-IDRI with the masks of their raters, in no particular order.
@@ -70,9 +70,8 @@ def read_items(
 
     `sources` are folders, archives or pickles, all of the form that `detect_form` returned; a
     folder that directly holds archives stands for these. `size` is the side of the crops; None
-    keeps images as they are, and is 128 for DICOM. `window` are the Hounsfield units that become
-    black and white, for DICOM alone; None scales each crop by its own minimum and maximum.
-    `progress` is called with the bytes of the sources read so far and in all.
+    keeps images as they are, and is 128 for DICOM. `window` is for DICOM alone. `progress` is
+    called with the bytes of the sources read so far and in all.
 
     Raises:
         MueError: The crop or window is empty. A source is malicious: a path that leaves its

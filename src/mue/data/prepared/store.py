@@ -85,11 +85,8 @@ def write_prepared(
                         bits = np.packbits(item.masks.reshape(len(item.masks), -1), axis=1)
                         unsorted.write(item.image.tobytes() + bits.tobytes())
                         continue
-                    one, others = (
-                        "{} masks of {} x {}".format(*s) for s in (item.masks.shape, shape)
-                    )
-                    why = f"is {one}, and the slices before it are {others}"
-                    item = Rejected(item.source, why)
+                    why = "is {} masks of {} x {}, and the slices before it are {} masks of {} x {}"
+                    item = Rejected(item.source, why.format(*item.masks.shape, *shape))
                 if not skip_bad:
                     raise MueError(
                         f"{item.what}: {item.why}; mend it, or import the rest with --skip-bad"
