@@ -7,8 +7,6 @@ from mue.training.state import Training
 
 Built = TypeVar("Built")
 
-_SWITCHES = ("kernels", "compile", "cuda_graph")
-
 
 def accelerated(built: Built) -> Built:
     """`mue.kernels.accelerate(built)`; without that folder, `built` as it is.
@@ -22,7 +20,7 @@ def accelerated(built: Built) -> Built:
         if error.name != "mue.kernels":
             raise
         if isinstance(built, Training):
-            for switch in _SWITCHES:
+            for switch in ("kernels", "compile", "cuda_graph"):
                 resolve(built.config, switch, "mue.kernels is not installed")
         return built
     return accelerate(built)  # pyright: ignore[reportArgumentType, reportReturnType]

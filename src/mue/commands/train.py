@@ -263,14 +263,8 @@ def _interrupts() -> Generator[list[int]]:
         if len(asked) > 1 and collectives.world() == 1:  # who asks twice does not want to wait
             raise KeyboardInterrupt
 
-    signals = (signal.SIGINT, signal.SIGTERM)
-    try:
-        before = [signal.signal(number, note) for number in signals]
-    except ValueError:  # not the main thread: signals are somebody else's
+    with contextlib.ExitStack() as restored:
+        with contextlib.suppress(ValueError):  # not the main thread: signals are somebody else's
+            for number in (signal.SIGINT, signal.SIGTERM):
+                restored.callback(signal.signal, number, signal.signal(number, note))
         yield asked
-        return
-    try:
-        yield asked
-    finally:
-        for number, handler in zip(signals, before, strict=True):
-            signal.signal(number, handler)

@@ -68,11 +68,8 @@ def build_network(config: Config, backbone: Backbone | None = None) -> Modal | P
     part, c_in = backbone or build_backbone(config.model), config.model.c_in
     latent = config.latent
     if config.method == "probunet":
-        return ProbUNet(
-            encoder=part.encoder(c_in),
-            prior=_gaussian(config, part, c_in),
-            decoder=part.decoder(latent.width, 1),
-        )
+        encoder, prior = part.encoder(c_in), _gaussian(config, part, c_in)
+        return ProbUNet(encoder, prior, part.decoder(latent.width, 1))
     if config.method == "heads":
         members = [
             Plain(part.encoder(c_in), part.decoder(0, latent.heads), latent.heads)

@@ -60,19 +60,13 @@ class VqLearner(nn.Module):
         """Move the codes towards the encodings assigned to them."""
         if not isinstance(trace, VqTrace):
             raise TypeError(f"`trace` must be this learner's own, a VqTrace, got {type(trace)}")
-        self.posterior.usage.update_(
-            self.network.codebook.codes.data,
-            trace.encoding.detach().flatten(0, 1),
-            trace.index.flatten(),
-        )
+        codes, e = self.network.codebook.codes.data, trace.encoding.detach().flatten(0, 1)
+        self.posterior.usage.update_(codes, e, trace.index.flatten())
 
     def revive_(self, trace: VqTrace) -> None:
         """Move the least used code onto the encoding that is farthest from its own code."""
-        self.posterior.usage.revive_(
-            self.network.codebook.codes.data,
-            trace.encoding.detach().flatten(0, 1),
-            trace.distance.detach().flatten(),
-        )
+        codes, e = self.network.codebook.codes.data, trace.encoding.detach().flatten(0, 1)
+        self.posterior.usage.revive_(codes, e, trace.distance.detach().flatten())
 
     @torch.no_grad()
     def start_(

@@ -1,7 +1,5 @@
 """The batch of each step, and this process's share of it."""
 
-from typing import Protocol, runtime_checkable
-
 import torch
 from jaxtyping import Int
 from torch import Tensor
@@ -38,21 +36,12 @@ def batch_index(config: Config, step: int, device: torch.device) -> Int[Tensor, 
     return torch.arange(first, first + batch_share(config), device=device)
 
 
-@runtime_checkable
-class Batches(Protocol):
-    """Gives the parts of the batch of a step, as many as gradients are accumulated over."""
-
-    def load_(self, step: int) -> None:
-        """On the host, before the step after `step` steps."""
-        ...
-
-    def __call__(self, part: int, /) -> Pair:
-        """One part of the batch of this step, on the device."""
-        ...
-
-
 class GeneratedBatches:
-    """Batches generated or gathered on the device, from the index of their first item."""
+    """Batches generated or gathered on the device, from the index of their first item.
+
+    Like `PrefetchedBatches`: `load_` is called on the host before the step after `step` steps, and
+    then the parts of its batch, as many as gradients are accumulated over, are on the device.
+    """
 
     def __init__(self, config: Config, device: torch.device, source: Source, first: Tensor) -> None:
         self._source, self._first = source, first

@@ -12,7 +12,7 @@ from mue.data.random import normal
 from mue.data.source import Source
 from mue.models.learner import VqLearner
 from mue.objective import Weights
-from mue.training.batches import Batches, GeneratedBatches, PrefetchedBatches, batch_share
+from mue.training.batches import GeneratedBatches, PrefetchedBatches, batch_share
 from mue.training.distributed import no_sync, replicate
 from mue.training.schedule import Schedule, learning_rate, seeded
 from mue.training.state import Training
@@ -98,7 +98,7 @@ class TrainStep:
         self.training = training
         self.module = replicate(self.make_module())
         self.schedule = Schedule(config, device, training.optimizer.lr)
-        self.batches: Batches = (
+        self.batches = (
             GeneratedBatches(config, device, source, self.schedule.first)
             if source.on_device
             else PrefetchedBatches(config, device, source)
