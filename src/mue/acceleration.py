@@ -9,11 +9,7 @@ Built = TypeVar("Built")
 
 
 def accelerated(built: Built) -> Built:
-    """`mue.kernels.accelerate(built)`; without that folder, `built` as it is.
-
-    Raises:
-        MueError: The configuration insists on what only the folder has.
-    """
+    """`mue.kernels.accelerate(built)`; without that folder, `built`, if its switches are not on."""
     try:
         from mue.kernels import accelerate
     except ModuleNotFoundError as error:

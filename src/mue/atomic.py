@@ -31,11 +31,7 @@ def write_atomic(path: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def new_folder(path: Path) -> Generator[Path]:
-    """A folder to write into, which becomes `path` when the block ends and vanishes if it fails.
-
-    Raises:
-        ValueError: `path` exists and is not an empty folder.
-    """
+    """A folder to write into, which becomes `path` when the block ends and vanishes if it fails."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise MueError(f"{path} must be empty or not exist yet, and it holds files")
     missing = [folder for folder in path.parents if not folder.exists()]

@@ -52,7 +52,7 @@ def same(one: Path, two: Path) -> bool:
     if (one / WEIGHTS).read_bytes() != (two / WEIGHTS).read_bytes():
         return False
     a, b = (resumed(folder) for folder in (one, two))
-    states = ([*t.learner.state_dict().values(), *t.ema] for t in (a, b))
+    states = ([*t.learner.state_dict().values(), *t.ema.values()] for t in (a, b))
     slots = (_slots(t) for t in (a, b))
     alike = itertools.chain(zip(*states, strict=True), zip(*slots, strict=True))
     return a.step == b.step and all(torch.equal(x, y) for x, y in alike)

@@ -120,9 +120,6 @@ def _call(verb: Callable[..., Any], arguments: list[str], prog: str) -> None:
         tables.print_result(result)
 
 
-# --- train ----------------------------------------------------------------------------------------
-
-
 def train_command(arguments: list[str], prog: str) -> None:
     """Train the preset that the first argument names; the others override its values."""
     with _said_once():
@@ -192,9 +189,6 @@ def _parse_train(arguments: list[str], prog: str) -> functools.partial[Path]:
         return functools.partial(train.train, config=config, out=out, data=data, resume=resume)
 
     return tyro.cli(parse, args=rest, prog=f"{prog} {name}")
-
-
-# --- errors and exit codes ------------------------------------------------------------------------
 
 
 def main(arguments: list[str] | None = None) -> None:

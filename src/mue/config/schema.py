@@ -52,10 +52,11 @@ class _Section:
     section = ""
 
     def __post_init__(self) -> None:
+        section = self.section or type(self).__name__.removesuffix("Config").lower()
         for name, hint in typing.get_type_hints(type(self), include_extras=True).items():
             for words, holds in getattr(hint, "__metadata__", ()):
                 value = getattr(self, name)
-                _require(holds(value), f"{self.section}.{name}", words, value)
+                _require(holds(value), f"{section}.{name}", words, value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +80,6 @@ class AugmentConfig(_Section):
 class DataConfig(_Section):
     """Where inputs and answers come from."""
 
-    section = "data"
     name: str = "guess"
     """A data set of `mue.data.build.SOURCES`: generated (`guess`, `toy`, `vector`), or `slices`,
     what `mue data import` prepared."""
@@ -95,7 +95,6 @@ class DataConfig(_Section):
 class ModelConfig(_Section):
     """The network θ, and the encoder of φ, which mirrors it."""
 
-    section = "model"
     backbone: str = "unet"
     """Encoder and decoder: `unet` for images, `mlp` for vectors, or one that you add to
     `BACKBONES` in mue/models/build.py."""
@@ -125,7 +124,6 @@ class ModelConfig(_Section):
 class CodebookConfig(_Section):
     """The finite latent space."""
 
-    section = "codebook"
     size: Annotated[int, _within(1, 65536)] = 512
     """Number of codes: an upper bound on how many different answers there can be."""
     width: Annotated[int, _within(1, 4096)] = 128
@@ -144,7 +142,6 @@ class CodebookConfig(_Section):
 class LatentConfig(_Section):
     """What the baselines have in place of a code book."""
 
-    section = "latent"
     width: Annotated[int, _within(1, 4096)] = 6
     """Dimensions of the Gaussian latent (`probunet`)."""
     members: Annotated[int, _within(1, 64)] = 1
@@ -157,7 +154,6 @@ class LatentConfig(_Section):
 class ObjectiveConfig(_Section):
     """What is minimised."""
 
-    section = "objective"
     likelihood: Literal["bernoulli", "categorical", "normal"] = "bernoulli"
     deviation: Annotated[float, _POSITIVE] = 1.0
     """Deviation of an answer from what is decoded, where the likelihood is normal."""
@@ -192,7 +188,6 @@ class ObjectiveConfig(_Section):
 class TrainConfig(_Section):
     """How the weights are found."""
 
-    section = "train"
     steps: Annotated[int, _COUNT] = 150_000
     batch: Annotated[int, _COUNT] = 256
     """Inputs in a step, over all processes together."""
@@ -226,7 +221,6 @@ class TrainConfig(_Section):
 class ModesConfig(_Section):
     """How answers are grouped into modes, and how many are shown: what `mue calibrate` finds."""
 
-    section = "modes"
     cut: Annotated[float, _NOT_NEGATIVE] = 0.0
     """Distance beyond which groups of answers stay apart; 0 is the default of the likelihood: half
     for masks and label maps, two deviations for vectors."""
@@ -251,7 +245,6 @@ Switch = Literal["auto", "on", "off"]
 class ComputeConfig(_Section):
     """Device, precision and speed. None of it changes what is learned, up to rounding."""
 
-    section = "compute"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device to train on; `auto` is a GPU where there is one."""
     bfloat16: Switch = "auto"

@@ -22,11 +22,11 @@ def replace_modules(
     (True, 'SiLU', 'ReLU')
     """
     shared = {id(t): t for t in [*module.parameters(), *module.buffers()]}
-    return _replaced(copy.deepcopy(module, shared), replacement)
 
+    def replaced(module: nn.Module) -> nn.Module:
+        for name, child in list(module.named_children()):
+            setattr(module, name, replaced(child))
+        found = replacement(module)
+        return module if found is None else found
 
-def _replaced(module: nn.Module, replacement: Callable[[nn.Module], nn.Module | None]) -> nn.Module:
-    for name, child in list(module.named_children()):
-        setattr(module, name, _replaced(child, replacement))
-    found = replacement(module)
-    return module if found is None else found
+    return replaced(copy.deepcopy(module, shared))

@@ -105,9 +105,7 @@ def read_log(folder: Path) -> list[LogRecord]:
     """The records of a run, in order; none where there is no log.
 
     A last line without its line feed was cut off by a kill, or is being written: it is left out.
-
-    Raises:
-        MueError: Any other line is not a record.
+    Any other line that is no record is refused.
     """
     path, records = folder / LOG, list[LogRecord]()
     text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""

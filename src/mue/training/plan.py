@@ -16,11 +16,7 @@ def use_bfloat16(config: Config, device: torch.device) -> bool:
 
 
 def resolve(config: Config, switch: str, obstacle: str | None, *, default: bool = True) -> bool:
-    """Whether a switch is on: `auto` takes the default unless there is an obstacle.
-
-    Raises:
-        MueError: It is on, and there is an obstacle.
-    """
+    """Whether a switch is on. Where there is an obstacle, `auto` is off and `on` is refused."""
     wish = getattr(config.compute, switch)
     if wish == "on" and obstacle:
         raise MueError(f"compute.{switch} is on, and {obstacle}; take auto or off")

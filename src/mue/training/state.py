@@ -39,7 +39,7 @@ class Training:
     Attributes:
         learner: θ and φ, as checkpoints name them; built from the configuration unless given.
         module: What a step calls: the learner, or a copy of it that shares its parameters.
-        ema: The averaged parameters of θ.
+        ema: The averaged parameters of θ, by name.
         bfloat16: Whether convolutions and matrix products are computed in bfloat16.
         make_step: Another implementation of a step than `TrainStep`.
         notes: How it is computed, a line for each thing worth knowing.
@@ -80,40 +80,36 @@ class Training:
     def use_optimizer_(self, optimizer: FlatAdamW) -> None:
         """Take an optimizer of `parameters()`; its moving average is that of θ."""
         self.optimizer = optimizer
-        ema = dict(zip(map(id, optimizer.flat.parameters), optimizer.ema, strict=True))
-        self.ema = [
-            ema[id(p)] if p.requires_grad else p.detach().clone() for p in self.network.parameters()
-        ]
+        ema = dict(zip(optimizer.flat.parameters, optimizer.ema, strict=True))
+        self.ema = {
+            name: ema[p] if p.requires_grad else p.detach().clone()
+            for name, p in self.network.named_parameters()
+        }
 
     @torch.no_grad()
     def update_(self, ema_decay: Float[Tensor, ""]) -> None:
         """An optimizer step; the average of what has no gradient, the codes of `vq`, follows."""
         self.optimizer.step_(ema_decay)
-        for mean, p in zip(self.ema, self.network.parameters(), strict=True):
+        for mean, p in zip(self.ema.values(), self.network.parameters(), strict=True):
             if not p.requires_grad:
                 mean.lerp_(p, 1 - ema_decay)
 
     @torch.no_grad()
     def reset_ema_(self) -> None:
         """Let the averages start from the current weights."""
-        for mean, p in zip(self.ema, self.network.parameters(), strict=True):
+        for mean, p in zip(self.ema.values(), self.network.parameters(), strict=True):
             mean.copy_(p)
 
     def export(self) -> dict[str, Tensor]:
         """θ as it is evaluated and saved: averaged, where the configuration asks for it."""
-        names = [name for name, _ in self.network.named_parameters()]
-        return dict(zip(names, self.ema, strict=True))
+        return self.ema
 
 
-class _Checkpointed(nn.Module):
+class _Checkpointed(nn.Sequential):
     """A block whose activations are computed again in the backward pass, to save memory."""
 
-    def __init__(self, block: ResidualBlock) -> None:
-        super().__init__()
-        self.block = block
-
-    def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c2 h w"]:
-        return cast("Tensor", checkpoint(self.block, x, use_reentrant=False))
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        return cast("Tensor", checkpoint(super().forward, input, use_reentrant=False))
 
 
 def _with_checkpointing(module: nn.Module) -> nn.Module | None:
