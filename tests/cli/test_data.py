@@ -412,6 +412,6 @@ def test_a_calibrated_model_can_be_evaluated_and_plotted_with_the_first(mue, cop
     assert said.code == 0, said
     lines = said.out.splitlines()
     assert lines[:2] == ["figure   plots/spread.png", "figure   plots/reliability.png"]
-    assert {"figure   plots/copy/cases.png", "figure   plots/calm/codes.png"} <= set(lines)
+    assert {"figure   plots/copy/cases.png", "figure   plots/calm/tree.png"} <= set(lines)
     assert all(Path(line.split()[1]).is_file() for line in lines)
     assert not (copy / "figures" / "spread.png").exists()

@@ -369,11 +369,11 @@ def test_figures_are_named_where_they_are(mue, monkeypatch):
     @functools.wraps(figure)
     def plotted(models, **options):
         calls.append((models, options["out"]))
-        return FigureResult((Path("plots/modes.png"), Path("plots/top-4.png")))
+        return FigureResult((Path("plots/modes.png"), Path("plots/answers.png")))
 
     monkeypatch.setitem(cli._COMMANDS, "figure", plotted)
     said = mue("figure", "guess", "--out", "plots")
-    assert (said.code, said.out) == (0, "figure   plots/modes.png\nfigure   plots/top-4.png\n")
+    assert (said.code, said.out) == (0, "figure   plots/modes.png\nfigure   plots/answers.png\n")
     assert calls == [(("guess",), "plots")]
 
 

@@ -12,7 +12,7 @@ def test_the_demonstration_judges_both_bundled_models(tmp_path):
     for model, method in (("guess", "vq"), ("guess-exact", "exact")):
         assert reports[model]["method"] == method
         assert reports[model]["mode_tv"]["mean"] < 0.1
-        for name in ("modes", "top-4", "top-6"):
+        for name in ("modes", "answers", "tree"):
             path = tmp_path / "figures" / model / f"{name}.png"
             assert path.is_file()
             assert path in found.files

@@ -5,7 +5,8 @@ import pytest
 from PIL import Image
 
 import mue
-from mue.commands.figure import _ambiguous
+from mue.commands.figure import _ambiguous, _title
+from mue.commands.report import load_models
 from mue.evaluation.raters import evaluate_raters
 
 
@@ -25,11 +26,18 @@ def image_size(path: Path) -> tuple[int, int]:
 
 def test_the_figures_of_a_run_go_into_its_folder(folder):
     plotted = mue.figure(folder, inputs=9, device="cpu").files
-    names = ("modes", "top-4", "top-6", "history")
+    names = ("modes", "answers", "tree", "history")
     assert plotted == tuple(folder / "figures" / f"{name}.png" for name in names)
     for path in plotted:
-        with Image.open(path) as file:
-            file.verify()
+        image_size(path)
+
+
+def test_by_code_each_answer_stands_alone(folder, tmp_path):
+    plotted = mue.figure(folder, by="code", inputs=9, out=tmp_path, device="cpu").files
+    names = ("modes", "top-4", "top-6", "history")
+    assert plotted == tuple(tmp_path / f"{name}.png" for name in names)
+    for path in plotted:
+        image_size(path)
 
 
 def test_each_figure_has_a_file_of_its_own_however_few_the_codes(tiny, tmp_path):
@@ -39,29 +47,47 @@ def test_each_figure_has_a_file_of_its_own_however_few_the_codes(tiny, tmp_path)
     assert {path.name for path in plotted} == set(files_in(tmp_path / "figures"))
 
 
-def test_the_figures_of_a_probabilistic_u_net_show_samples_and_densities(baselines, tmp_path):
-    plotted = mue.figure(baselines["probunet"], out=tmp_path, inputs=9, device="cpu").files
-    names = ("modes", "densities", "samples-4", "samples-6", "history")
+@pytest.mark.parametrize(
+    ("by", "own"), [("mode", ["answers", "tree"]), ("code", ["samples-4", "samples-6"])]
+)
+def test_the_figures_of_a_probabilistic_u_net_show_samples_and_densities(
+    baselines, tmp_path, by, own
+):
+    model = baselines["probunet"]
+    plotted = mue.figure(model, by=by, out=tmp_path, inputs=9, device="cpu").files
+    names = ("modes", "densities", *own, "history")
     assert plotted == tuple(tmp_path / f"{name}.png" for name in names)
     for path in plotted:
-        with Image.open(path) as file:
-            file.verify()
+        image_size(path)
 
 
 @pytest.mark.parametrize(("name", "kind"), [("dropout", "samples"), ("ensemble", "answers")])
 def test_the_figures_of_other_baselines_pretend_no_ranking(baselines, tmp_path, name, kind):
-    plotted = mue.figure(baselines[name], out=tmp_path, inputs=9, device="cpu").files
+    plotted = mue.figure(baselines[name], by="code", out=tmp_path, inputs=9, device="cpu").files
     names = ["modes.png", f"{kind}-4.png", f"{kind}-6.png", "history.png"]
     assert [path.name for path in plotted] == names
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        ("exact", "{}: modes"),
+        ("probunet", "{}: modes of 100 samples"),
+        ("ensemble", "{}: modes of 3 answers"),
+    ],
+)
+def test_a_title_says_what_modes_are_formed_of(baselines, name, title):
+    (model,) = load_models([baselines[name]], device="cpu")
+    assert _title(model) == title.format(model.name)
 
 
 def test_several_models_of_synthetic_inputs_have_folders_of_their_own(baselines, tmp_path):
     models = [baselines["exact"], baselines["ensemble"]]
     files = mue.figure(models, inputs=9, out=tmp_path, device="cpu").files
     names = {str(path.relative_to(tmp_path)) for path in files}
-    exact = {f"exact/{name}.png" for name in ("modes", "top-4", "top-6", "history")}
-    answers = {f"ensemble/{n}.png" for n in ("modes", "answers-4", "answers-6", "history")}
-    assert names == exact | answers == set(files_in(tmp_path))
+    exact = {f"exact/{name}.png" for name in ("modes", "answers", "tree", "history")}
+    members = {f"ensemble/{name}.png" for name in ("modes", "answers", "tree", "history")}
+    assert names == exact | members == set(files_in(tmp_path))
 
 
 def test_the_figures_of_a_predictor_need_a_folder(folder, tmp_path):
@@ -69,7 +95,7 @@ def test_the_figures_of_a_predictor_need_a_folder(folder, tmp_path):
     with pytest.raises(mue.MueError, match="`out` must name a folder for the files of a Predictor"):
         mue.figure(predictor, inputs=3)
     files = mue.figure(predictor, inputs=3, out=tmp_path / "out").files
-    assert [path.name for path in files] == ["modes.png", "top-4.png", "top-6.png"]
+    assert [path.name for path in files] == ["modes.png", "answers.png", "tree.png"]
 
 
 # --- prepared slices -----------------------------------------------------------------------------
@@ -78,9 +104,17 @@ def test_the_figures_of_a_predictor_need_a_folder(folder, tmp_path):
 def test_one_model_has_its_figures_in_its_folder(lesion_model, lesions, tmp_path):
     copy = Path(shutil.copytree(lesion_model, tmp_path / "copy"))
     plotted = mue.figure(copy, data=lesions, device="cpu").files
-    names = ["spread.png", "reliability.png", "cases.png", "codes.png", "history.png"]
+    names = ["spread.png", "reliability.png", "cases.png", "tree.png", "history.png"]
     assert plotted == tuple(copy / "figures" / name for name in names)
     for path in plotted:
+        image_size(path)
+
+
+def test_slices_by_code_have_a_ranking_and_a_column_for_each_code(lesion_model, lesions, tmp_path):
+    files = mue.figure(lesion_model, by="code", data=lesions, out=tmp_path, device="cpu").files
+    names = ["spread.png", "reliability.png", "top-8.png", "codes.png", "history.png"]
+    assert files == tuple(tmp_path / name for name in names)
+    for path in files:
         image_size(path)
 
 
@@ -105,9 +139,7 @@ def test_two_models_share_the_spread_and_have_folders_of_their_own(two, lesions,
     assert len(set(plotted)) == len(plotted)
     found = {str(path.relative_to(tmp_path / "out")) for path in plotted}
     shared = {"spread.png", "reliability.png"}
-    own = {
-        f"{name}/{file}.png" for name in ("one", "two") for file in ("cases", "codes", "history")
-    }
+    own = {f"{name}/{file}.png" for name in ("one", "two") for file in ("cases", "tree", "history")}
     assert found == shared | own
     for path in plotted:
         image_size(path)
@@ -143,9 +175,13 @@ def test_a_model_of_a_game_has_no_figures_of_slices(trained, lesions, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_sampler_has_its_samples_plotted_and_no_codes(lesion_baselines, lesions, tmp_path):
-    files = mue.figure(lesion_baselines["probunet"], data=lesions, out=tmp_path, device="cpu").files
-    names = ["spread.png", "reliability.png", "cases.png", "history.png"]
-    assert files == tuple(tmp_path / name for name in names)
+@pytest.mark.parametrize(("by", "own"), [("mode", ["cases", "tree"]), ("code", ["samples-8"])])
+def test_a_sampler_has_its_samples_plotted_and_no_codes(
+    lesion_baselines, lesions, tmp_path, by, own
+):
+    model = lesion_baselines["probunet"]
+    files = mue.figure(model, by=by, data=lesions, out=tmp_path, device="cpu").files
+    names = ["spread", "reliability", *own, "history"]
+    assert files == tuple(tmp_path / f"{name}.png" for name in names)
     for path in files:
         image_size(path)

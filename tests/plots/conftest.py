@@ -48,3 +48,40 @@ def at() -> Callable[[Line2D], tuple[list[float], list[float]]]:
         return np.asarray(x, dtype=float).tolist(), np.asarray(y, dtype=float).tolist()
 
     return values
+
+
+@pytest.fixture
+def bars() -> Callable[[Axes], list[float]]:
+    """How long the bars below a panel are, as shares of its width."""
+
+    def lengths(ax: Axes) -> list[float]:
+        lines = (part for part in ax.get_children() if isinstance(part, Line2D))
+        return [float(np.ptp(np.asarray(line.get_xdata(), dtype=float))) for line in lines]
+
+    return lengths
+
+
+@pytest.fixture
+def overlapping() -> Callable[[Figure], list[tuple[str, str]]]:
+    """Pairs of texts that overlap."""
+
+    def pairs(figure: Figure) -> list[tuple[str, str]]:
+        figure.draw_without_rendering()
+        hidden = {  # labels of ticks outside of what is shown are not drawn
+            tick.label1
+            for ax in figure.axes
+            for axis in (ax.xaxis, ax.yaxis)
+            for tick in axis.get_major_ticks()
+            if not min(axis.get_view_interval()) <= tick.get_loc() <= max(axis.get_view_interval())
+        }
+        found = figure.findobj(lambda part: isinstance(part, Text) and part.get_visible())
+        texts = [t for t in found if isinstance(t, Text) and t.get_text() and t not in hidden]
+        boxes = [t.get_window_extent() for t in texts]
+        return [
+            (texts[i].get_text(), texts[j].get_text())
+            for i, a in enumerate(boxes)
+            for j, b in enumerate(boxes[:i])
+            if a.x0 < b.x1 and b.x0 < a.x1 and a.y0 < b.y1 and b.y0 < a.y1
+        ]
+
+    return pairs

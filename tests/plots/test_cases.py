@@ -5,8 +5,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.contour import ContourSet
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 
+from mue.modes import Modes, mask_distance, modes_of, ungrouped
 from mue.plots.cases import plot_cases, plot_codes
 from mue.plots.style import save_figure
 from mue.types import Case, Hypotheses
@@ -27,9 +27,19 @@ def outlines(ax: Axes) -> list[ContourSet]:
 def outline(ax: Axes) -> tuple[np.ndarray, str]:
     """Left, top, right and bottom of the one outline in a panel, and its colour."""
     (contour,) = outlines(ax)
+    return outline_of(contour)
+
+
+def outline_of(contour: ContourSet) -> tuple[np.ndarray, str]:
+    """The same of one contour."""
     at = np.concatenate([path.vertices for path in contour.get_paths()])
     colour = to_hex(np.asarray(contour.get_edgecolor())[0])
     return np.concatenate([at.min(axis=0), at.max(axis=0)]), colour
+
+
+def alone(h: Hypotheses) -> Modes:
+    """Each answer as a mode of its own."""
+    return modes_of(h.y, h.prob, h.code, ungrouped(mask_distance(h.y, h.y)), 0.5)
 
 
 def box(top: int, left: int, height: int, width: int) -> torch.Tensor:
@@ -58,8 +68,14 @@ def hypotheses() -> Hypotheses:
     return Hypotheses(y, prob, torch.tensor([[7, 2, 5], [2, 7, 9]]))
 
 
-def test_a_row_has_the_crop_then_raters_then_answers(case, hypotheses, words, pixels):
-    figure = plot_cases(case, hypotheses, "the title")
+@pytest.fixture
+def modes(hypotheses) -> Modes:
+    """The same answers: all are far apart."""
+    return hypotheses.modes()
+
+
+def test_a_row_has_the_crop_then_raters_then_modes(case, modes, words, pixels):
+    figure = plot_cases(case, modes, "the title")
     grid = panels(figure, 2)
     for i in range(2):
         for ax in grid[i, :5]:
@@ -68,12 +84,13 @@ def test_a_row_has_the_crop_then_raters_then_answers(case, hypotheses, words, pi
     assert not outlines(grid[0, 0])
     small, large = [11.5, 8.5, 16.5, 12.5], [9.5, 7.5, 17.5, 15.5]  # pixel i is i - ½ .. i + ½
     for j, (where, colour) in enumerate(
-        [(small, "#c8452d"), (large, "#c8452d"), (large, "#2f6fb0")], start=1
+        [(small, "#ff6b4a"), (large, "#ff6b4a"), (large, "#4aa8ff")], start=1
     ):
-        at, drawn_in = outline(grid[0, j])
+        *_, strongest = outlines(grid[0, j])
+        at, drawn_in = outline_of(strongest)
         np.testing.assert_allclose(at, where)
         assert drawn_in == colour
-    heads = ["CT", "rater 1", "rater 2", "answer 1", "answer 2", "answer 3"]
+    heads = ["CT", "rater 1", "rater 2", "mode 1", "mode 2", "mode 3"]
     for ax, head in zip(grid[0, :6], heads, strict=True):
         assert head in words(ax)
         assert head not in words(grid[1, 0])
@@ -81,54 +98,74 @@ def test_a_row_has_the_crop_then_raters_then_answers(case, hypotheses, words, pi
     assert pixels(figure).std() > 10
 
 
-def test_probabilities_and_what_is_left_out_are_written(case, hypotheses, words):
-    grid = panels(plot_cases(case, hypotheses, ""), 2)
-    written = [[ax.get_title(loc="left") for ax in row[3:6]] for row in grid]
+def test_probabilities_and_what_is_left_out_are_written(case, modes, words, bars):
+    grid = panels(plot_cases(case, modes, ""), 2)
+    written = [[ax.get_xlabel() for ax in row[3:6]] for row in grid]
     assert written == [["0.500", "0.250", "0.125"], ["0.900", "0.060", ""]]
+    lengths = [[bars(ax) for ax in row[3:6]] for row in grid]  # behind each bar one of length 1
+    assert lengths[0] == [[1, 0.5], [1, 0.25], [1, 0.125]]
+    assert lengths[1] == [[1, pytest.approx(0.9)], [1, pytest.approx(0.06)], []]
     assert words(grid[0, -1]) == ["rest\n0.125"]
     assert words(grid[1, -1]) == ["rest\n0.040"]
     assert not grid[1, 5].images  # an answer that was not kept is none
 
 
+def test_members_are_fine_lines_behind_their_representative(case):
+    near = box(8, 10, 8, 7)
+    y = torch.stack([near, EMPTY, LARGE, EMPTY])[None, :, None].expand(2, 4, 1, H, W)
+    h = Hypotheses(
+        y, torch.tensor([[0.3, 0.25, 0.2, 0.1]]).expand(2, 4), torch.arange(4).expand(2, 4)
+    )
+    grid = panels(plot_cases(case, h.modes(), ""), 2)
+    *behind, strong = outlines(grid[0, 3])
+    np.testing.assert_allclose(outline_of(strong)[0], [9.5, 7.5, 16.5, 15.5])
+    found = sorted(outline_of(line)[0].tolist() for line in behind)
+    assert found == [[9.5, 7.5, 16.5, 15.5], [9.5, 7.5, 17.5, 15.5]]
+    width = [float(np.max(line.get_linewidth())) for line in (*behind, strong)]
+    assert max(width[:2]) < 0.5 * width[2]
+    assert [ax.get_xlabel() for ax in grid[0, 3:5]] == ["0.500", "0.350"]
+    assert not outlines(grid[0, 4])  # both members are empty
+
+
 def test_a_small_probability_is_not_written_as_none(case):
     h = Hypotheses(torch.zeros(2, 1, 1, H, W), torch.full((2, 1), 2e-4), torch.zeros(2, 1).long())
-    assert panels(plot_cases(case, h, ""), 2)[0, 3].get_title(loc="left") == "<0.001"
+    assert panels(plot_cases(case, h.modes(), ""), 2)[0, 3].get_xlabel() == "2e-04"
 
 
-def test_an_empty_mask_is_said_to_be_empty(case, hypotheses, words):
-    grid = panels(plot_cases(case, hypotheses, ""), 2)
+def test_an_empty_mask_is_said_to_be_empty(case, modes, words):
+    grid = panels(plot_cases(case, modes, ""), 2)
     for i in range(2):
         for j in range(1, 6):
             said = "empty" in words(grid[i, j])
             assert said == ((i, j) in {(1, 1), (0, 4)})
-            assert len(outlines(grid[i, j])) == (not said and bool(grid[i, j].images))
+            assert bool(outlines(grid[i, j])) == (not said and bool(grid[i, j].images))
 
 
-def test_a_slice_is_named_with_its_patient_once(case, hypotheses, words):
-    grid = panels(plot_cases(case, hypotheses, ""), 2)
+def test_a_slice_is_named_with_its_patient_once(case, modes, words):
+    grid = panels(plot_cases(case, modes, ""), 2)
     assert "P1/0/3" in words(grid[0, 0])
     assert "P2  slice" in words(grid[1, 0])
 
 
-def test_a_long_name_keeps_its_end(hypotheses, case, words):
+def test_a_long_name_keeps_its_end(modes, case, words):
     long = Case(case.x, case.ys, case.q, ("1." * 60 + "77/0/3", "s"), case.group)
-    (name,) = (w for w in words(panels(plot_cases(long, hypotheses, ""), 2)[0, 0]) if w != "CT")
+    (name,) = (w for w in words(panels(plot_cases(long, modes, ""), 2)[0, 0]) if w != "CT")
     assert name.startswith("…")
     assert name.endswith("77/0/3")
-    assert len(name) == 39  # 13 letters for the crop and each of the two raters
+    assert len(name) == 64
 
 
-def test_at_most_eight_answers_are_shown_and_rest_holds_the_others(case, words):
-    h = Hypotheses(
-        torch.zeros(2, 10, 1, H, W), torch.full((2, 10), 0.1), torch.arange(10).expand(2, 10)
-    )
-    grid = panels(plot_cases(case, h, ""), 2)
-    assert grid.shape == (2, 1 + 2 + 8 + 1)
-    assert words(grid[0, -1]) == ["rest\n0.200"]
+def test_as_many_modes_are_shown_as_asked_and_rest_holds_the_others(case, words):
+    y = torch.zeros(2, 10, 1, H, W)
+    h = Hypotheses(y, torch.full((2, 10), 0.1), torch.arange(10).expand(2, 10))
+    for limit, rest in ((5, "rest\n0.500"), (8, "rest\n0.200")):
+        grid = panels(plot_cases(case, alone(h), "", limit=limit), 2)
+        assert grid.shape == (2, 1 + 2 + limit + 1)
+        assert words(grid[0, -1]) == [rest]
 
 
-def test_the_panels_of_a_slice_show_one_part_of_it_with_every_mask(case, hypotheses):
-    row = panels(plot_cases(case, hypotheses, ""), 2)[0]
+def test_the_panels_of_a_slice_show_one_part_of_it_with_every_mask(case, modes):
+    row = panels(plot_cases(case, modes, ""), 2)[0]
     left, right = row[1].get_xlim()
     bottom, top = row[1].get_ylim()
     for ax in row[2:6]:
@@ -145,35 +182,38 @@ def test_the_panels_of_a_slice_show_one_part_of_it_with_every_mask(case, hypothe
 def test_one_slice_with_one_answer_is_plotted(case, hypotheses, pixels):
     one = Case(case.x[:1], case.ys[:1, :1], case.q[:1, :1] * 2, case.id[:1], case.group[:1])
     h = Hypotheses(hypotheses.y[:1, :1], hypotheses.prob[:1, :1], hypotheses.code[:1, :1])
-    for plot in (plot_cases, plot_codes):
-        assert pixels(plot(one, h, "one")).std() > 10
+    for figure in (plot_cases(one, h.modes(), "one"), plot_codes(one, h, "one")):
+        assert pixels(figure).std() > 10
 
 
 def test_a_full_mask_has_the_edge_as_its_outline(case, pixels):
     h = Hypotheses(FULL.expand(2, 1, 1, H, W), torch.ones(2, 1), torch.zeros(2, 1).long())
-    figure = plot_cases(case, h, "")
-    ax = panels(figure, 2)[0, 3]
-    np.testing.assert_allclose(outline(ax)[0], [-0.5, -0.5, W - 0.5, H - 0.5])
+    figure = plot_cases(case, h.modes(), "")
+    *_, strongest = outlines(panels(figure, 2)[0, 3])
+    np.testing.assert_allclose(outline_of(strongest)[0], [-0.5, -0.5, W - 0.5, H - 0.5])
     assert not panels(figure, 2)[0, 0].patches  # the close-up is all of it
     assert pixels(figure).std() > 10
 
 
-def test_no_texts_of_the_grid_overlap(case, hypotheses):
-    for plot in (plot_cases, plot_codes):
-        figure = plot(case, hypotheses, "a title")
-        figure.draw_without_rendering()
-        found = figure.findobj(lambda part: isinstance(part, Text) and part.get_visible())
-        boxes = [t.get_window_extent() for t in found if isinstance(t, Text) and t.get_text()]
-        for i, a in enumerate(boxes):
-            for b in boxes[:i]:
-                assert not (a.x0 < b.x1 and b.x0 < a.x1 and a.y0 < b.y1 and b.y0 < a.y1)
+@pytest.mark.parametrize("rows", [1, 2, 6])
+@pytest.mark.parametrize("k", [1, 5, 16])
+def test_no_texts_of_the_grid_overlap(rows, k, overlapping):
+    q, names = torch.full((rows, 4), 0.25), tuple(f"{i}" * 60 for i in range(rows))
+    case = Case(torch.rand(rows, 1, H, W), torch.zeros(rows, 4, 1, H, W), q, names, names)
+    h = Hypotheses(
+        torch.zeros(rows, k, 1, H, W),
+        torch.full((rows, k), 1 / k),
+        496 + torch.arange(k).expand(rows, k),
+    )
+    assert not overlapping(plot_cases(case, alone(h), "a title", limit=8))
+    assert not overlapping(plot_codes(case, h, "a title"))
 
 
-def test_what_is_no_slice_is_refused(hypotheses):
+def test_what_is_no_slice_is_refused(modes):
     q, names = torch.ones(2, 1), ("a", "b")
     vectors = Case(torch.zeros(2, 3), torch.zeros(2, 1, 3), q, names, names)
     with pytest.raises(ValueError, match=r"`case` must hold slices, b 1 h w.*\(2, 3\)"):
-        plot_cases(vectors, hypotheses, "")
+        plot_cases(vectors, modes, "")
 
 
 def test_codes_are_columns_by_their_mean_probability(case, hypotheses, words):
@@ -185,8 +225,8 @@ def test_codes_are_columns_by_their_mean_probability(case, hypotheses, words):
         "code 7",
         "code 5",
     ]
-    assert [ax.get_xlabel() for ax in grid[0, 1:4]] == ["0.2500", "0.5000", "0.1250"]
-    assert [ax.get_xlabel() for ax in grid[1, 1:4]] == ["0.9000", "0.0600", ""]
+    assert [ax.get_xlabel() for ax in grid[0, 1:4]] == ["0.250", "0.500", "0.125"]
+    assert [ax.get_xlabel() for ax in grid[1, 1:4]] == ["0.900", "0.060", ""]
     assert "empty" in words(grid[0, 1])
     np.testing.assert_allclose(outline(grid[1, 1])[0], [11.5, 8.5, 16.5, 12.5])
     np.testing.assert_allclose(outline(grid[1, 2])[0], [9.5, 7.5, 17.5, 15.5])
@@ -198,7 +238,7 @@ def test_a_code_below_the_least_probability_leaves_a_blank_cell(case, words):
     h = Hypotheses(SMALL.expand(2, 3, 1, H, W), prob, torch.tensor([[0, 1, 2], [0, 1, 2]]))
     grid = panels(plot_codes(case, h, ""), 2)
     assert grid.shape == (2, 1 + 2 + 1)  # code 2 is below it everywhere
-    assert grid[0, 2].get_xlabel() == "0.0002"
+    assert grid[0, 2].get_xlabel() == "2e-04"
     assert not grid[1, 2].images
     assert not grid[1, 2].axison
     assert words(grid[1, 2]) == [] != words(grid[1, 1])
@@ -223,7 +263,7 @@ def test_a_copy_of_an_answer_at_probability_0_does_not_count(case, hypotheses):
     code = torch.tensor([[7, 2, 5], [2, 7, 2]])
     filled = Hypotheses(hypotheses.y, hypotheses.prob, code)
     grid = panels(plot_codes(case, filled, ""), 2)
-    assert [ax.get_xlabel() for ax in grid[1, 1:4]] == ["0.9000", "0.0600", ""]
+    assert [ax.get_xlabel() for ax in grid[1, 1:4]] == ["0.900", "0.060", ""]
 
 
 def test_answers_without_codes_or_likely_codes_are_refused(case, hypotheses):
@@ -234,16 +274,25 @@ def test_answers_without_codes_or_likely_codes_are_refused(case, hypotheses):
         plot_codes(case, hypotheses, "", min_prob=0.95)
 
 
-def test_samples_of_slices_carry_no_number_and_are_said_not_to_be_ranked(case, hypotheses, words):
+def test_samples_of_slices_are_not_ranked_and_carry_no_number(case, hypotheses, words, bars):
     prob = torch.full((2, 3), 1 / 3)
     samples = Hypotheses(hypotheses.y, prob, torch.full((2, 3), -1))
-    grid = panels(plot_cases(case, samples, ""), 2)
+    grid = panels(plot_cases(case, alone(samples), ""), 2)
     for row in grid:
-        assert [ax.get_title(loc="left") for ax in row[3:6]] == ["", "", ""]
+        assert [ax.get_xlabel() for ax in row[3:6]] == ["", "", ""]
+        assert not any(bars(ax) for ax in row[3:6])
         assert words(row[-1]) == ["not\nranked"]
 
 
-def test_the_same_slices_give_the_same_file(case, hypotheses, tmp_path):
+def test_samples_that_are_grouped_are_ranked_by_their_share(case, hypotheses, words):
+    samples = Hypotheses(hypotheses.y, torch.full((2, 3), 1 / 3), torch.full((2, 3), -1))
+    grid = panels(plot_cases(case, samples.modes(), ""), 2)
+    assert [ax.get_xlabel() for ax in grid[0, 3:6]] == ["0.333", "0.333", "0.333"]
+    assert [ax.get_xlabel() for ax in grid[1, 3:6]] == ["0.667", "0.333", ""]
+    assert words(grid[1, -1]) == ["rest\n0.000"]
+
+
+def test_the_same_slices_give_the_same_file(case, modes, tmp_path):
     for name in ("one", "two"):
-        save_figure(plot_cases(case, hypotheses, "title"), tmp_path / name, dpi=40)
+        save_figure(plot_cases(case, modes, "title"), tmp_path / name, dpi=40)
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()

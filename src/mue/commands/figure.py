@@ -27,7 +27,7 @@ from mue.evaluation.compare import latent_samples, single_pass
 from mue.evaluation.known_modes import ModeEvaluation, evaluate_modes
 from mue.evaluation.raters import RaterEvaluation, evaluate_raters
 from mue.inference.load import find
-from mue.inference.predictor import Predictor
+from mue.inference.predictor import SAMPLES, By, Predictor
 from mue.metrics.calibration import reliability
 from mue.models.probunet import ProbUNet
 from mue.training.log import read_log
@@ -55,6 +55,7 @@ def figure(
     split: Split = "test",
     inputs: int = 1000,
     seed: int = 0,
+    by: By = "mode",
     out: str | Path | None = None,
     device: Device = "auto",
     progress: Progress | None = None,
@@ -64,8 +65,8 @@ def figure(
     Of synthetic inputs: predicted and true probabilities, and answers to the first inputs; for a
     Probabilistic U-Net the densities of its latents, too. Of prepared slices: the spread of the
     energy distance and the reliability of all models side by side, and for each model its answers
-    to ambiguous cases, ranked and by code. The cases are those of highest entropy for the first
-    model, one of a patient. The training history where there is one.
+    to ambiguous cases. The cases are those of highest entropy for the first model, one of a
+    patient. The tree of the answers to the first of them. The training history where there is one.
 
     Args:
         models: Bundled models, run folders, or predictors.
@@ -73,6 +74,8 @@ def figure(
         split: Which part of the data.
         inputs: How many inputs, where they are synthetic.
         seed: Of synthetic inputs, or of the samples of `ged_n`.
+        by: Whether answers that are alike are grouped into a mode, or each code (or sample) stands
+            alone, as in the figures of the paper.
         out: Folder for the figures, by default `figures` of the first model's run folder, or of
             `runs/bundled/NAME` for a bundled model. Several models have a folder each in it.
         device: Where to compute.
@@ -97,7 +100,7 @@ def figure(
             modes = evaluate_modes(
                 predictor, split=split, inputs=inputs, seed=seed, k=k, progress=show
             )
-            files += plot_modes(model, modes, folders[model.name])
+            files += plot_modes(model, modes, folders[model.name], by=by)
         else:
             raters[model.name] = evaluate_raters(
                 predictor, data, split=split, seed=seed, progress=show
@@ -107,7 +110,7 @@ def figure(
         index = torch.tensor(_ambiguous(raters[loaded[0].name], _EXAMPLES))
         source = Slices(open_prepared(data), split, device=loaded[0].predictor.device)
         for model in loaded:
-            files += _save(_cases(model, source.case(index), split), folders[model.name])
+            files += _save(_cases(model, source.case(index), split, by), folders[model.name])
             files += _save(_history(model), folders[model.name])
     return FigureResult(tuple(files))
 
@@ -125,12 +128,33 @@ def _history(model: LoadedModel) -> Figures:
         yield "history.png", plot_history(records, model.name)
 
 
+def _kind(model: LoadedModel) -> str:
+    """What its answers are when each stands alone."""
+    predictor = model.predictor
+    return "top" if predictor.codes else "samples" if predictor.is_sampler else "answers"
+
+
+def _count(model: LoadedModel, k: int) -> int:
+    return min(k, model.predictor.max_answers)
+
+
+def _title(model: LoadedModel, k: int | None = None) -> str:
+    """What a figure shows: modes, or k answers that each stand alone."""
+    kind, k = _kind(model), None if k is None else _count(model, k)
+    if k is not None:
+        return f"{model.name}: " + (f"top {k}" if kind == "top" else f"{k} {kind}, not ranked")
+    of = "" if kind == "top" else f" of {_count(model, SAMPLES)} {kind}"
+    return f"{model.name}: modes{of}"
+
+
 # --- synthetic inputs -----------------------------------------------------------------------------
 
 
-def plot_modes(model: LoadedModel, scores: ModeEvaluation, folder: Path) -> list[Path]:
+def plot_modes(
+    model: LoadedModel, scores: ModeEvaluation, folder: Path, *, by: By = "mode"
+) -> list[Path]:
     """Plot the probabilities of modes, the first answers, and the history."""
-    parts = (_probabilities(model, scores), _examples(model, scores.split), _history(model))
+    parts = (_probabilities(model, scores), _examples(model, scores.split, by), _history(model))
     return [path for figures in parts for path in _save(figures, folder)]
 
 
@@ -148,27 +172,35 @@ def _probabilities(model: LoadedModel, scores: ModeEvaluation) -> Figures:
         yield "densities.png", plot_densities(found, about)
 
 
-def _examples(model: LoadedModel, split: Split) -> Figures:
+def _examples(model: LoadedModel, split: Split, by: By) -> Figures:
     """The first inputs of each category with their answers."""
     from mue.plots.answers import plot_answers, plot_points
+    from mue.plots.tree import plot_tree
 
-    predictor = model.predictor
+    predictor, name = model.predictor, model.name
     source = build_source(predictor.config.data, split, seed=0, device=predictor.device)
     case = source.case(torch.arange(64, device=predictor.device))
     first = [case.group.index(g) for g in sorted(set(case.group))]
-    if predictor.network.axes == 1 and predictor.codes:
+    if predictor.network.axes == 1:
         x, ys = case.x[first], case.ys[first]
-        modes = predictor.modes(x).cpu()
-        yield "answers.png", plot_points(x.cpu(), modes, ys.cpu(), model.name)
+        yield "answers.png", plot_points(x.cpu(), predictor.modes(x, by=by).cpu(), ys.cpu(), name)
         return
-    more = [i for i in range(64) if i not in first][: _EXAMPLES - len(first)]
-    kind = "samples" if predictor.is_sampler else "top" if predictor.codes else "answers"
-    for top, rows in ((4, first), (6, [*first, *more])):
-        k = min(top, predictor.max_answers)
-        h = predictor.propose(case.x[rows], k).cpu()
-        title = f"{model.name}: " + (f"top {k}" if predictor.codes else f"{k} {kind}, not ranked")
-        names = [case.group[i] for i in rows]
-        yield f"{kind}-{top}.png", plot_answers(case.x[rows].cpu(), h, title, names)
+    rows = [*first, *(i for i in range(64) if i not in first)][:_EXAMPLES]
+    names = [case.group[i] for i in rows]
+    x = case.x[rows]
+    if by == "mode":
+        few = x[: max(4, len(first))]
+        modes = predictor.modes(few).top(_EXAMPLES)
+        yield "answers.png", plot_answers(few.cpu(), modes, _title(model), names)
+        modes = predictor.modes(x[:1])
+        yield (
+            "tree.png",
+            plot_tree(x[0].cpu(), modes, f"{_title(model)} for one input", outlines=False),
+        )
+        return
+    for k, count in ((4, len(first)), (6, len(rows))):
+        modes, title = predictor.modes(x[:count], _count(model, k), by=by), _title(model, k)
+        yield f"{_kind(model)}-{k}.png", plot_answers(x[:count].cpu(), modes, title, names[:count])
 
 
 # --- prepared slices ------------------------------------------------------------------------------
@@ -186,20 +218,24 @@ def _overview(scores: dict[str, RaterEvaluation], split: Split) -> Figures:
     yield "reliability.png", plot_reliability(curves, f"presence of a lesion, {about}")
 
 
-def _cases(model: LoadedModel, case: Case, split: Split) -> Figures:
-    """The answers of a model to some slices, ranked and by code."""
+def _cases(model: LoadedModel, case: Case, split: Split, by: By) -> Figures:
+    """The answers of a model to some slices, and the tree of those to the first."""
     from mue.plots.cases import plot_cases, plot_codes
+    from mue.plots.tree import plot_tree
 
-    predictor, name = model.predictor, model.name
-    top = predictor.propose(case.x, min(8, predictor.max_answers)).cpu()
-    title = f"{name}: the {split} slices of highest entropy"
-    if not predictor.codes:
-        kind = "samples" if predictor.is_sampler else "answers"
-        title = f"{name}: {top.prob.shape[1]} {kind}, not ranked, of {len(case.id)} {split} slices"
-    yield "cases.png", plot_cases(case.cpu(), top, title)
+    predictor, about = model.predictor, f"ambiguous {split} slices"
+    if by == "mode":
+        title = f"{_title(model)} for {about}"
+        yield "cases.png", plot_cases(case.cpu(), predictor.modes(case.x), title)
+        title = f"{_title(model)} for {case.id[0]}"
+        yield "tree.png", plot_tree(case.x[0].cpu(), predictor.modes(case.x[:1]), title)
+        return
+    modes = predictor.modes(case.x, _count(model, 8), by=by)
+    title = f"{_title(model, 8)}, {about}"
+    yield f"{_kind(model)}-8.png", plot_cases(case.cpu(), modes, title, limit=8)
     if predictor.codes:
         coded = predictor.propose(case.x, predictor.codes).cpu()
-        yield "codes.png", plot_codes(case.cpu(), coded, f"{name}: answers by code")
+        yield "codes.png", plot_codes(case.cpu(), coded, f"{model.name}: answers by code")
 
 
 def _ambiguous(scores: RaterEvaluation, count: int) -> list[int]:

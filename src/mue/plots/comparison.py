@@ -38,7 +38,7 @@ def plot_comparison(models: Sequence[ComparedModel], title: str) -> Figure:
     rows = -(-len(metrics) // columns)
     width = 1.9 * max(2, columns) + 0.075 * max(map(len, names)) + 0.4
     height = rows * (0.26 * len(models) + 0.9) + 0.3
-    with new_figure(title, (width, height), font_size=8) as figure:
+    with new_figure(title, (width, height)) as figure:
         grid = np.asarray(figure.subplots(rows, columns, sharey=True, squeeze=False)).flatten()
         for ax in grid[len(metrics) :]:
             ax.set_axis_off()
@@ -55,7 +55,7 @@ def plot_comparison(models: Sequence[ComparedModel], title: str) -> Figure:
                 plain_log_labels(ax.xaxis)
             else:
                 ax.locator_params(axis="x", nbins=4)
-            ax.set_title(metric, fontsize=9)
+            ax.set_title(metric)
             ax.set_xlabel("higher is better" if metric in HIGHER else "lower is better", color=GREY)
             ax.tick_params(axis="y", length=0)
             style_axes(ax, hidden=["top", "right", "left"])

@@ -33,7 +33,7 @@ def plot_contact_sheet(
     rows = -(-n // columns)
     colours = [_RATER_COLOURS[j % len(_RATER_COLOURS)] for j in range(r)]
     size = side * columns + 0.2, rows * (side * h / w + 0.32) + 0.6
-    with new_figure(title, size, font_size=7) as figure:
+    with new_figure(title, size) as figure:
         axes = np.asarray(figure.subplots(rows, columns, squeeze=False)).flatten()
         for ax in axes[n:]:
             ax.set_axis_off()

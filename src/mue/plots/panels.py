@@ -1,11 +1,22 @@
-"""Panels that show a slice, with masks in it."""
+"""Panels that show a slice or a picture, with masks and probabilities."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 from matplotlib.axes import Axes
-from matplotlib.transforms import Bbox
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+from matplotlib.text import Annotation
+from matplotlib.transforms import Bbox, ScaledTranslation
+from torch import Tensor
+
+from mue.modes import Modes
+from mue.plots.style import GRID, INK, SMALL
+
+_NOTE = {"color": "white", "bbox": {"facecolor": INK, "alpha": 0.6, "linewidth": 0, "pad": 1.2}}
 
 
 def window_around(masks: Bool[np.ndarray, "m h w"], *, min_share: float = 0.25) -> Bbox:
@@ -35,6 +46,43 @@ def show_slice(ax: Axes, x: Float[np.ndarray, "h w"], window: Bbox | None = None
         ax.set(xlim=(window.x0, window.x1), ylim=(window.y1, window.y0))
 
 
+def show_frame(ax: Axes, window: Bbox) -> None:
+    """The frame of a close-up in the slice that it is a part of, unless it is all of it."""
+    if window.height < abs(np.subtract(*ax.get_ylim())):
+        ax.add_patch(Rectangle(window.p0, *window.size, fill=False, ec="white", lw=0.6))
+
+
+def show_picture(ax: Axes, image: Float[Tensor, "c h w"]) -> None:
+    """Grey values, colours, or (with one channel per class) the class of each pixel."""
+    values = image.detach().cpu().float().clamp(0, 1)
+    if values.shape[0] == 3:
+        ax.imshow(values.permute(1, 2, 0).numpy())
+    elif values.shape[0] == 1:
+        ax.imshow(values[0].numpy(), cmap="gray", vmin=0, vmax=1)
+    else:
+        ax.imshow(values.argmax(dim=0).numpy(), cmap="tab10", vmin=0, vmax=9)
+    ax.set(xticks=[], yticks=[])
+
+
+def show_mask(
+    ax: Axes, mask: Bool[np.ndarray, "h w"], members: Bool[np.ndarray, "m h w"], colour: str
+) -> None:
+    """The outline of a mask, with those of its members as fine lines behind it; or "empty"."""
+    for member in members:
+        if member.any():
+            show_contour(ax, member, colour, 0.45)
+    if mask.any():
+        show_contour(ax, mask, colour, 1.2, fill=0.25)
+    else:
+        annotate(ax, "empty", (0.5, 0.0), 3.0, ha="center", fontsize=SMALL, **_NOTE)
+
+
+def show_blank(ax: Axes, shape: tuple[int, int]) -> None:
+    """Nothing, in a panel of the shape h w."""
+    ax.set_box_aspect(shape[0] / shape[1])
+    ax.set_axis_off()
+
+
 def show_contour(
     ax: Axes, mask: Bool[np.ndarray, "h w"], colour: str, width: float, *, fill: float = 0.0
 ) -> None:
@@ -45,6 +93,27 @@ def show_contour(
     if fill:
         ax.contourf(*at, z, levels=[0.5, 1.5], colors=[colour], alpha=fill)
     ax.contour(*at, z, levels=[0.5], colors=[colour], linewidths=width)
+
+
+def show_prob(ax: Axes, prob: float, colour: str) -> None:
+    """A probability below a panel: a bar, of which the whole width is 1, and the number."""
+    below = ax.transAxes + ScaledTranslation(0, -3.5 / 72, ax.figure.dpi_scale_trans)
+    style: Any = {"linewidth": 3, "solid_capstyle": "butt", "clip_on": False, "transform": below}
+    ax.add_artist(Line2D([0, 1], [0, 0], color=GRID, **style))
+    ax.add_artist(Line2D([0, prob], [0, 0], color=colour, **style))
+    note = f"{prob:.3f}" if prob >= 5e-4 else f"{prob:.0e}"
+    ax.set_xlabel(note, fontsize=SMALL, color=INK, labelpad=8)
+
+
+def annotate(ax: Axes, text: str, at: tuple[float, float], up: float, **style: Any) -> Annotation:
+    """A text `up` points above a place in a panel, given as fractions of its width and height."""
+    units: Any = {"xycoords": "axes fraction", "textcoords": "offset points"}
+    return ax.annotate(text, at, (0, up), **units, **style)
+
+
+def is_ranked(modes: Modes) -> bool:
+    """Whether probabilities rank the answers: not where each is one sample, member or head."""
+    return bool((modes.answer_code >= 0).all() or modes.tree.height.isfinite().any())
 
 
 def shorten(name: str, max_length: int = 26) -> str:

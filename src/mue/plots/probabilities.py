@@ -89,7 +89,7 @@ def _panels(
     axes: list[Axes] = list(np.atleast_1d(figure.subplots(1, len(names), sharey=True)))
     axes[0].set_ylabel(label)
     for ax, name in zip(axes, names, strict=True):
-        ax.set_title(name, fontsize=10)
+        ax.set_title(name)
         ax.set_xticks(range(1, modes + 1))
         ax.set_xlabel("mode")
         yield ax, torch.tensor([g == name for g in group])

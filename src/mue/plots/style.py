@@ -25,11 +25,13 @@ Grid = Literal["both", "x", "y"]
 INK, BLUE, RED, GREY, GREEN = "#1b1b1f", "#2f6fb0", "#c8452d", "#8a8a94", "#3f8f5b"
 GRID = "#e6e6ea"
 MODEL_COLOURS = (BLUE, RED, GREEN, "#8a5aa8", "#c48a1a", INK)
+SMALL = 7
+"""Points of notes inside and at small panels; other text has 8, headings 9 and the title 10."""
 
 
 @contextmanager
 def new_figure(
-    title: str, size: tuple[float, float] | None = None, *, font_size: int = 9, edge: str = GREY
+    title: str, size: tuple[float, float] | None = None, *, edge: str = GREY
 ) -> Iterator[Figure]:
     """A figure of `size` inches, to be filled in a `with` block; the title is added at its end.
 
@@ -37,9 +39,10 @@ def new_figure(
     """
     with mpl.rc_context(
         {
-            "font.size": font_size,
+            "font.size": 8,
+            "axes.titlesize": 9,
             "axes.edgecolor": edge,
-            "legend.fontsize": min(8, font_size),
+            "legend.fontsize": 8,
             "legend.frameon": False,
             "text.parse_math": False,
         }
