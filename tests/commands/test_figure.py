@@ -104,7 +104,14 @@ def test_the_figures_of_a_predictor_need_a_folder(folder, tmp_path):
 def test_one_model_has_its_figures_in_its_folder(lesion_model, lesions, tmp_path):
     copy = Path(shutil.copytree(lesion_model, tmp_path / "copy"))
     plotted = mue.figure(copy, data=lesions, device="cpu").files
-    names = ["spread.png", "reliability.png", "cases.png", "tree.png", "history.png"]
+    names = [
+        "spread.png",
+        "reliability.png",
+        "mode-reliability.png",
+        "cases.png",
+        "tree.png",
+        "history.png",
+    ]
     assert plotted == tuple(copy / "figures" / name for name in names)
     for path in plotted:
         image_size(path)
@@ -112,7 +119,14 @@ def test_one_model_has_its_figures_in_its_folder(lesion_model, lesions, tmp_path
 
 def test_slices_by_code_have_a_ranking_and_a_column_for_each_code(lesion_model, lesions, tmp_path):
     files = mue.figure(lesion_model, by="code", data=lesions, out=tmp_path, device="cpu").files
-    names = ["spread.png", "reliability.png", "top-8.png", "codes.png", "history.png"]
+    names = [
+        "spread.png",
+        "reliability.png",
+        "mode-reliability.png",
+        "top-8.png",
+        "codes.png",
+        "history.png",
+    ]
     assert files == tuple(tmp_path / name for name in names)
     for path in files:
         image_size(path)
@@ -138,7 +152,7 @@ def test_two_models_share_the_spread_and_have_folders_of_their_own(two, lesions,
     ).files
     assert len(set(plotted)) == len(plotted)
     found = {str(path.relative_to(tmp_path / "out")) for path in plotted}
-    shared = {"spread.png", "reliability.png"}
+    shared = {"spread.png", "reliability.png", "mode-reliability.png"}
     own = {f"{name}/{file}.png" for name in ("one", "two") for file in ("cases", "tree", "history")}
     assert found == shared | own
     for path in plotted:
@@ -181,7 +195,7 @@ def test_a_sampler_has_its_samples_plotted_and_no_codes(
 ):
     model = lesion_baselines["probunet"]
     files = mue.figure(model, by=by, data=lesions, out=tmp_path, device="cpu").files
-    names = ["spread", "reliability", *own, "history"]
+    names = ["spread", "reliability", "mode-reliability", *own, "history"]
     assert files == tuple(tmp_path / f"{name}.png" for name in names)
     for path in files:
         image_size(path)

@@ -143,6 +143,14 @@ def test_no_models_are_refused():
         plot_reliability({}, "")
 
 
+def test_the_axes_of_a_reliability_say_what_is_predicted_and_counted(words):
+    half = torch.tensor([0.5])
+    labels = {"predicted": "probability of a mode", "seen": "raters in it", "counted": "modes"}
+    found = set(words(plot_reliability({"ours": reliability(half, half)}, "", **labels)))
+    assert set(labels.values()) <= found
+    assert not {"slices", "share of raters who annotated one"} & found
+
+
 def test_the_same_distances_give_the_same_file(tmp_path):
     for name in ("one", "two"):
         figure = plot_spread({"a": torch.tensor([0.1, 0.4])}, "")

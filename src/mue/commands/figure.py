@@ -216,6 +216,18 @@ def _overview(scores: dict[str, RaterEvaluation], split: Split) -> Figures:
     yield "spread.png", plot_spread(spread, f"energy distance (GED), {about}")
     curves = {name: reliability(c["presence"], c["annotated"]) for name, c in columns.items()}
     yield "reliability.png", plot_reliability(curves, f"presence of a lesion, {about}")
+    modes = {name: (s.mode_prob, s.mode_share) for name, s in scores.items()}
+    curves = {name: reliability(p[p > 0], share[p > 0]) for name, (p, share) in modes.items()}
+    yield (
+        "mode-reliability.png",
+        plot_reliability(
+            curves,
+            f"modes, {about}",
+            predicted="predicted probability of a mode",
+            seen="share of raters in it",
+            counted="modes",
+        ),
+    )
 
 
 def _cases(model: LoadedModel, case: Case, split: Split, by: By) -> Figures:

@@ -137,11 +137,19 @@ def plot_spread(ged: dict[str, Float[Tensor, " b"]], title: str) -> Figure:
     return figure
 
 
-def plot_reliability(curves: dict[str, Reliability], title: str) -> Figure:
-    """Share of raters who annotated a lesion over its predicted probability, and a histogram.
+def plot_reliability(
+    curves: dict[str, Reliability],
+    title: str,
+    *,
+    predicted: str = "predicted probability of a lesion",
+    seen: str = "share of raters who annotated one",
+    counted: str = "slices",
+) -> Figure:
+    """Share of raters over predicted probability, and a histogram of the predictions.
 
     On the diagonal a probability means what it says. The area of a mark is proportional to the
-    number of slices in its bin, which the histogram below gives.
+    number in its bin, which the histogram below gives. `predicted`, `seen` and `counted` are the
+    labels of the axes.
     """
     if not curves:
         raise MueError("`curves` must hold the reliability of at least one model, got none")
@@ -160,8 +168,8 @@ def plot_reliability(curves: dict[str, Reliability], title: str) -> Figure:
             if len(curves) == 1:
                 bottom.stairs(count, edges, fill=True, color=colour, alpha=0.3)
             bottom.stairs(count, edges, color=colour, linewidth=1)
-        top.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), ylabel="share of raters who annotated one")
-        bottom.set(xlabel="predicted probability of a lesion", ylabel="slices")
+        top.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), ylabel=seen)
+        bottom.set(xlabel=predicted, ylabel=counted)
         for ax in (top, bottom):
             style_axes(ax)
         mark = {"marker": "o", "markersize": 5}
