@@ -127,8 +127,12 @@ def outcome(task: Task, runs: Path) -> Outcome:
 
 def compared_model(values: dict[str, Any]) -> ComparedModel:
     """What `ComparedModel.summary` was made of."""
-    metrics = {name: Interval(**{"std": math.nan, **v}) for name, v in values["metrics"].items()}
-    return ComparedModel(**{**values, "metrics": metrics})
+
+    def intervals(table: dict[str, Any]) -> dict[str, Interval]:
+        return {name: Interval(**{"std": math.nan, **v}) for name, v in table.items()}
+
+    both = {name: intervals(values[name]) for name in ("metrics", "difference")}
+    return ComparedModel(**{**values, **both})
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -155,6 +159,24 @@ def table(found: Outcome, metrics: Sequence[str], digits: int) -> str:
         rows.append([f"`{r.model}`", samples, *cells, *of])
     columns = ["model", "samples", *metrics, "parameters", "answers", "answers/s", "passes"]
     return markdown(columns, rows)
+
+
+def differences(found: Outcome, metrics: Sequence[str]) -> str:
+    """Each metric of each model minus that of the first, with the interval of the difference."""
+    rows: list[list[str]] = []
+    for r in found.models[1:]:
+        cells = [r.difference.get(m) for m in metrics]
+        rows.append(
+            [
+                f"`{r.name}`",
+                *(
+                    "" if v is None else f"{v.mean:+.3f} ({v.low:+.3f} to {v.high:+.3f})"
+                    for v in cells
+                ),
+            ]
+        )
+    words = f"Minus `{found.models[0].name}`, slice by slice, with 95 % intervals over patients:"
+    return f"{words}\n\n{markdown(['model', *metrics], rows)}"
 
 
 def trainings(found: Outcome) -> str:
@@ -309,7 +331,7 @@ def write_guess(found: Outcome) -> None:
 def write_lidc(found: Outcome) -> None:
     """The section on lesions, its figure, and the table of README.md."""
     words, about = f"{summary_lidc(found)} {shortened(found)}".strip(), provenance(found)
-    rest = ("dice_top", "coverage_4", "coverage_16", "presence brier", "presence ece")
+    rest = ("dice_top", "coverage_1", "coverage_2", "n90", "mode ece", "presence ece")
     lines = [
         [f"`{r.name}`", *(cell(found, i, m, 3) for m in rest)] for i, r in enumerate(found.models)
     ]
@@ -320,6 +342,7 @@ def write_lidc(found: Outcome) -> None:
         words,
         table(found, ("ged", "ged_16", "hm_iou_16"), 3),
         markdown(["model", *rest], lines),
+        differences(found, ("ged", *rest)),
         about,
         trainings(found),
     ]

@@ -31,9 +31,9 @@ from mue.training.checkpoint import LOG, commit, load_config, origin, weights_di
 from mue.training.log import LogRecord, read_log
 from pages import RESULTS, ROOT, insert, markdown, write_headline
 
-METRICS = ("ged", "ged_16", "hm_iou_16", "dice_top", "coverage_4", "coverage_16")
+METRICS = ("ged", "ged_16", "hm_iou_16", "dice_top", "coverage_1", "coverage_2", "n90")
 MORE = ("ged", "rest", "ged_16", "ged_32", "ged_50", "ged_100", "hm_iou_16", "dice_top")
-MORE += ("coverage_1", "coverage_4", "coverage_8", "coverage_16")
+MORE += ("coverage_1", "coverage_2", "coverage_3", "n90", "in_no_mode")
 
 
 @dataclass(frozen=True)
@@ -93,10 +93,10 @@ def table(found: list[tuple[Row, dict[str, Any]]]) -> str:
     lines: list[list[str]] = []
     for row, content in found:
         cells = [number(content[m]) if m == "ged" else f"{content[m]['mean']:.3f}" for m in METRICS]
-        ece = f"{content['presence']['ece']['mean']:.3f}"
-        more = [ece, str(content["codes_in_use"]), str(content["passes"])]
+        ece = [f"{content[kind]['ece']['mean']:.3f}" for kind in ("mode", "presence")]
+        more = [*ece, str(content["codes_in_use"]), str(content["passes"])]
         lines.append([row.name, f"`{content['method']}`", *cells, *more])
-    columns = ["model", "method", *METRICS, "presence ECE", "codes", "passes"]
+    columns = ["model", "method", *METRICS, "mode ECE", "presence ECE", "codes", "passes"]
     return markdown(columns, lines, left=2)
 
 
@@ -108,7 +108,8 @@ def details(row: Row, content: dict[str, Any]) -> str:
     size = f"{config.train.steps:,} steps of {config.train.batch} slices{took}"
     about = f"Seed {config.train.seed}, {size}; version {made['version']}, commit {made['commit']}."
     values = {m: content[m] for m in MORE}
-    values |= {f"presence {k}": content["presence"][k] for k in ("brier", "ece")}
+    for kind in ("mode", "presence"):
+        values |= {f"{kind} {k}": content[kind][k] for k in ("brier", "ece")}
     lines: list[list[str]] = []
     for name, v in values.items():
         spread = f"{v['std']:.4f}" if "std" in v else ""
