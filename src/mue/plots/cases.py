@@ -8,11 +8,10 @@ whole crop with the frame of the close-up in it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -37,15 +36,6 @@ _CODES = 16
 _RATER, _MODE = "#ff6b4a", "#4aa8ff"  # bright, to contrast with grey
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """What a panel shows: a mask, those of its mode, and their probability if they are ranked."""
-
-    mask: Bool[np.ndarray, "h w"]
-    members: Bool[np.ndarray, "m h w"]
-    prob: float | None
-
-
 def plot_cases(case: Case, modes: Modes, title: str, *, limit: int = 5) -> Figure:
     """A row for each slice: the crop, the masks of its raters, and the modes of the answers.
 
@@ -55,22 +45,13 @@ def plot_cases(case: Case, modes: Modes, title: str, *, limit: int = 5) -> Figur
     does not show. Samples, members or heads that are not grouped (Fig. `LIDC_pu_supp1`) are not
     ranked, and have no number.
     """
-    shown, ranked = modes.top(limit).cpu(), is_ranked(modes)
-    s, members, member = _masks(case, shown.y), _masks(case, shown.answers), shown.member.numpy()
-    prob = shown.prob.tolist()
-    b, m = shown.prob.shape
-    rows = [
-        [
-            _Answer(s[i, j], members[i, member[i, :, j]], prob[i][j] if ranked else None)
-            if prob[i][j] > 0
-            else None
-            for j in range(m)
-        ]
-        for i in range(b)
-    ]
-    ends = [f"rest\n{r:.3f}" if ranked else "not\nranked" for r in shown.rest.tolist()]
+    shown = modes.top(limit).cpu()
     kind = "mode" if modes.tree.height.isfinite().any() else "answer"
-    return _plot_rows(case, rows, [f"{kind} {j + 1}" for j in range(m)], ends, title, raters=True)
+    headings = [f"{kind} {j + 1}" for j in range(shown.prob.shape[1])]
+    answers, member = _masks(case, shown.answers), shown.member.mT.numpy()
+    members = [[y[of] for of in rows] for y, rows in zip(answers, member, strict=True)]
+    s, ranked = _masks(case, shown.y), is_ranked(modes)
+    return _plot_rows(case, s, shown.prob, headings, title, members=members, ranked=ranked)
 
 
 def plot_codes(case: Case, hypotheses: Hypotheses, title: str, *, min_prob: float = 1e-4) -> Figure:
@@ -96,19 +77,11 @@ def plot_codes(case: Case, hypotheses: Hypotheses, title: str, *, min_prob: floa
             f"`min_prob` must be at most {prob.amax():.3g}, the probability of the most probable "
             f"code, got {min_prob}"
         )
-    columns = order[:_CODES].tolist()
-    rows = [
-        [
-            _Answer(s[i, int((code[i] == c).int().argmax())], s[i, :0], float(prob[i, c]))
-            if shown[i, c]
-            else None
-            for c in columns
-        ]
-        for i in range(len(s))
-    ]
-    rest = (1 - prob.where(shown, 0)[:, columns].sum(dim=1)).clamp_min(0).tolist()
-    headings, ends = [f"code {c}" for c in columns], [f"rest\n{r:.3f}" for r in rest]
-    figure = _plot_rows(case, rows, headings, ends, title, raters=False)
+    columns = order[:_CODES]
+    first = (code[:, :, None] == columns).int().argmax(dim=1).numpy()  # an answer of each code
+    s = np.take_along_axis(s, first[:, :, None, None], axis=1)
+    headings = [f"code {c}" for c in columns.tolist()]
+    figure = _plot_rows(case, s, prob.where(shown, 0)[:, columns], headings, title)
     if more := len(order[_CODES:]):
         figure.supxlabel(f"codes left out: {more}", fontsize=SMALL, color=GREY)
     return figure
@@ -127,54 +100,56 @@ def _masks(case: Case, y: Tensor) -> Bool[np.ndarray, "b k h w"]:
 
 def _plot_rows(
     case: Case,
-    answers: Sequence[Sequence[_Answer | None]],
+    masks: Bool[np.ndarray, "b m h w"],
+    prob: Float[Tensor, "b m"],
     headings: Sequence[str],
-    ends: Sequence[str],
     title: str,
     *,
-    raters: bool,
+    members: Sequence[Sequence[Bool[np.ndarray, "_ h w"]]] | None = None,
+    ranked: bool = True,
 ) -> Figure:
-    """Rows of a crop, its raters' masks if wanted, a gap, its answers, and a text at the end."""
-    x = case.x[:, 0].detach().cpu().float().numpy()
-    ys = _masks(case, case.ys)
-    m, k = ys.shape[1] if raters else 0, len(headings)
+    """Rows of a crop, a gap, its answers (blank at probability 0) and `rest`.
+
+    With the members of each answer go the masks of the raters, after the crop.
+    """
+    x, ys = case.x[:, 0].detach().cpu().float().numpy(), _masks(case, case.ys)
     b, h, w = x.shape
-    ratios = [1.0] * (1 + m) + [0.12] + [1.0] * k + [0.5]
+    r = 0 if members is None else ys.shape[1]
+    ratios = [1.0] * (1 + r) + [0.12] + [1.0] * len(headings) + [0.5]
     cell = min(_CELL, _PAGE / sum(ratios))
     size = cell * sum(ratios) + 0.2, b * (cell * h / w + 0.38) + 0.5
     with new_figure(title, size) as figure:
         figure.set_layout_engine("constrained", h_pad=0.03, w_pad=0.025)
         axes = figure.subplots(b, len(ratios), squeeze=False, width_ratios=ratios)
-        for gap in axes[:, 1 + m]:
+        for gap in axes[:, 1 + r]:
             gap.remove()
-        axes = np.delete(axes, 1 + m, axis=1)
+        axes = np.delete(axes, 1 + r, axis=1)
         for i, row in enumerate(axes):
-            masks = [a.mask for a in answers[i] if a] + [
-                y for a in answers[i] if a for y in a.members
-            ]
-            window = window_around(np.stack([*ys[i], *masks]))
+            fine = [ys[i, :0]] * len(headings) if members is None else members[i]
+            kept = masks[i, (prob[i] > 0).numpy()]
+            window = window_around(np.concatenate([ys[i], kept, *fine]))
             show_slice(row[0], x[i])
             show_frame(row[0], window)
             name, patient = case.id[i], case.group[i]
             name = shorten(name if patient in name else f"{patient}  {name}", 64)
             label = annotate(row[0], name, (0.0, 1.0), 2.5, fontsize=SMALL, color=GREY)
-            label.set_in_layout(
-                False
-            )  # it may be wider than its panel, and must not widen the column
-            for ax, y in zip(row[1:], ys[i, :m], strict=False):
+            label.set_in_layout(False)  # it may be wider than its panel without widening it
+            for ax, y in zip(row[1:], ys[i, :r], strict=False):
                 show_slice(ax, x[i], window)
                 show_mask(ax, y, ys[i, :0], _RATER)
-            for ax, answer in zip(row[1 + m : -1], answers[i], strict=True):
-                if answer is None:
+            for j, ax in enumerate(row[1 + r : -1]):
+                if prob[i, j] == 0:
                     show_blank(ax, (h, w))
                     continue
                 show_slice(ax, x[i], window)
-                show_mask(ax, answer.mask, answer.members, _MODE)
-                if answer.prob is not None:
-                    show_prob(ax, answer.prob, _MODE)
+                show_mask(ax, masks[i, j], fine[j], _MODE)
+                if ranked:
+                    show_prob(ax, float(prob[i, j]), _MODE)
+            rest = float((1 - prob[i].sum()).clamp_min(0))
+            end = f"rest\n{rest:.3f}" if ranked else "not\nranked"
             row[-1].set_axis_off()
-            row[-1].text(0, 0.5, ends[i], transform=row[-1].transAxes, va="center", color=GREY)
-        heads = ["CT", *(f"rater {j + 1}" for j in range(m)), *headings]
+            row[-1].text(0, 0.5, end, transform=row[-1].transAxes, va="center", color=GREY)
+        heads = ["CT", *(f"rater {j + 1}" for j in range(r)), *headings]
         for ax, heading in zip(axes[0, :-1], heads, strict=True):
             annotate(ax, heading, (0.5, 1.0), 14.0, ha="center", color=INK)
     return figure

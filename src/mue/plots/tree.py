@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from jaxtyping import Float
@@ -128,19 +129,15 @@ def _nodes(modes: Modes, leaves: Modes, level: float) -> list[_Node]:
             if other := nodes.get(parent[name]):
                 node = _joined(other, node, height[name])
             nodes[parent[name]] = node
-    return sorted(nodes.values(), key=_prob, reverse=True)
+    return sorted(nodes.values(), key=attrgetter("prob"), reverse=True)
 
 
 def _joined(a: _Node, b: _Node, height: float) -> _Node:
     """Two groups as one; what is joined at the same height already is joined with the other."""
     parts = (g.groups if g.groups and math.isclose(g.height, height) else (g,) for g in (a, b))
-    groups = tuple(sorted(itertools.chain(*parts), key=_prob, reverse=True))
+    groups = tuple(sorted(itertools.chain(*parts), key=attrgetter("prob"), reverse=True))
     leaves = tuple(itertools.chain(*(g.leaves for g in groups)))
     return _Node(a.prob + b.prob, height, groups[0].mode, leaves, groups)
-
-
-def _prob(node: _Node) -> float:
-    return node.prob
 
 
 def _plot_branch(ax: Axes, node: _Node, top: float, order: Sequence[int], cut: float) -> float:
