@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
+from mue.config.presets import preset
 from mue.config.schema import ModesConfig
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.item import Item
@@ -13,6 +16,7 @@ from mue.evaluation.calibrate import Calibration, fit_calibration
 from mue.inference.load import load
 from mue.inference.predictor import Predictor
 from mue.metrics.energy import ged
+from mue.models.build import build_modal
 from mue.models.modal import Modal
 from mue.nn.backbone import Features
 from mue.nn.codebook import Codebook
@@ -54,7 +58,7 @@ def modal(extra: int = 0) -> Modal:
 
 
 def answers(found: Modal, x: Tensor) -> Tensor:
-    return found.decode(view := found(x), found.all_codes(view)) > 0
+    return found.decode_all(found(x))[1] > 0
 
 
 @pytest.fixture(scope="module")
@@ -226,3 +230,19 @@ def test_a_coverage_that_is_no_share_is_refused(lesion_config, val):
         ValueError, match=r"`coverage` must be shares between 0 and 1, got \[90.0\]"
     ):
         fit_calibration(distorted(lesion_config, 1.0), val, len(val), coverage=[90.0])
+
+
+def test_folding_divides_the_score_of_answers_too():
+    config = preset("toy")
+    config = replace(config, codebook=replace(config.codebook, reads_answers=True))
+    torch.manual_seed(0)
+    modal = build_modal(config).eval()
+    assert modal.score is not None
+    torch.nn.init.normal_(modal.score.score.weight)
+    x, n = torch.rand(4, 1, 8, 8), config.codebook.size
+    before, _ = modal.decode_all(modal(x))
+    shift = torch.linspace(-1, 1, n)
+    changed = Calibration(2.0, shift, 1.0, 0.5, ModesConfig(), 1.0).fold(modal)
+    modal.load_state_dict({**modal.state_dict(), **changed})
+    after, _ = modal.decode_all(modal(x))
+    torch.testing.assert_close(after, (before / 2 + shift).log_softmax(dim=1))

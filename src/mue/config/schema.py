@@ -128,6 +128,8 @@ class CodebookConfig(_Section):
     """Number of codes: an upper bound on how many different answers there can be."""
     width: Annotated[int, _within(1, 4096)] = 128
     """Length of a code."""
+    reads_answers: bool = False
+    """Whether the probability of a code also depends on the mask it decodes to (`exact`)."""
     spread: Annotated[float, _SPREAD] = 1.0
     """Deviation of the codes at the start (`exact`; `vq` starts from the encodings)."""
     decay: Annotated[float, _BELOW_ONE] = 0.99
@@ -285,6 +287,10 @@ class Config:
         words = f"0 for the method {self.method!r}: only `heads` answers by dropping features"
         holds = self.method == "heads" or self.model.dropout == 0
         _require(holds, "model.dropout", words, self.model.dropout)
+        reads = self.codebook.reads_answers
+        masks = self.method == "exact" and self.objective.likelihood == "bernoulli"
+        words = "off, unless the method is `exact` and objective.likelihood bernoulli"
+        _require(masks or not reads, "codebook.reads_answers", words, reads)
 
     @property
     def stochastic(self) -> bool:

@@ -47,10 +47,13 @@ class Calibration:
     reachable: float
 
     def fold(self, modal: Modal) -> dict[str, Tensor]:
-        """The last layer of the prior with the change in it: the model gains no parameter."""
-        weight, bias = modal.prior.weight.detach().cpu(), modal.prior.bias.detach().cpu()
-        t, shift = self.temperature, self.shift
-        return {"prior.weight": weight / t, "prior.bias": bias / t + shift}
+        """The last layers of the prior with the change in them: the model gains no parameter."""
+        layers = {"prior": modal.prior}
+        if modal.score is not None:
+            layers["score.score"] = modal.score.score
+        state = {f"{n}.{k}": v.cpu() for n, m in layers.items() for k, v in m.state_dict().items()}
+        folded = {name: value / self.temperature for name, value in state.items()}
+        return folded | {"prior.bias": folded["prior.bias"] + self.shift}
 
 
 @dataclass(frozen=True, slots=True)

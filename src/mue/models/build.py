@@ -11,6 +11,7 @@ from mue.models.learner import ExactLearner, VqLearner
 from mue.models.modal import Modal
 from mue.models.posterior import Posterior
 from mue.models.probunet import GaussianNet, LatentLearner, ProbUNet
+from mue.nn.answer_score import AnswerScore
 from mue.nn.backbone import Backbone
 from mue.nn.codebook import Codebook, Usage
 from mue.nn.mlp import MLPDecoder, MLPEncoder
@@ -89,6 +90,7 @@ def build_modal(config: Config, backbone: Backbone | None = None) -> Modal:
             book.size, book.width, learned=config.method == "exact", spread=book.spread
         ),
         decoder=part.decoder(book.width, 1),
+        score=AnswerScore(part.width) if book.reads_answers else None,
     )
 
 

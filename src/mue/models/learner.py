@@ -88,8 +88,7 @@ class ExactLearner(nn.Module):
     def forward(self, x: Float[Tensor, "b *x"], y: Float[Tensor, "b r *y"]) -> ExactTrace:
         """Decode every code; the answers enter only in the objective."""
         del y
-        view = self.network(x)
-        return ExactTrace(view.log_prior, self.network.decode(view, self.network.all_codes(view)))
+        return ExactTrace(*self.network.decode_all(self.network(x)))
 
     def settle_(self, trace: Trace) -> None:
         """Nothing to do: the codes are learned by gradient."""

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mue.models.network import Proposal
+from mue.nn.answer_score import AnswerScore
 from mue.nn.backbone import Decoder, Encoder, Features
 from mue.nn.codebook import Codebook
 
@@ -29,11 +30,17 @@ class Modal(nn.Module):
 
     `forward` encodes the input once and gives the probability of each code, E(x); `decode` gives
     the answers that codes lead to, D(c, x). The parts come from outside: any encoder and decoder
-    that keep to the Protocols in `mue.nn.backbone`.
+    that keep to the Protocols in `mue.nn.backbone`. With a `score` the probability of a code also
+    depends on the answer it leads to.
     """
 
     def __init__(
-        self, encoder: Encoder, prior: nn.Linear, codebook: Codebook, decoder: Decoder
+        self,
+        encoder: Encoder,
+        prior: nn.Linear,
+        codebook: Codebook,
+        decoder: Decoder,
+        score: AnswerScore | None = None,
     ) -> None:
         super().__init__()
         self.axes = encoder.axes
@@ -42,6 +49,7 @@ class Modal(nn.Module):
         self.prior = prior
         self.codebook = codebook
         self.decoder = decoder
+        self.score = score
 
     def forward_passes(self, k: int) -> int:
         """One, however many answers."""
@@ -57,9 +65,13 @@ class Modal(nn.Module):
         """Logits of the answer that each of the k codes leads to, all in one batch, in float32."""
         return self.decoder(view.features, codes).float()
 
-    def all_codes(self, view: View) -> Float[Tensor, "b n d"]:
-        """The whole code book for each input."""
-        return self.codebook.codes.expand(len(view.log_prior), -1, -1)
+    def decode_all(self, view: View) -> tuple[Float[Tensor, "b n"], Float[Tensor, "b n *y"]]:
+        """Log p(c | x) and the logits of the answer, for every code."""
+        logits = self.decode(view, self.codebook.codes.expand(len(view.log_prior), -1, -1))
+        if self.score is None:
+            return view.log_prior, logits
+        score = self.score(view.features.pooled, logits)
+        return (view.log_prior + score).log_softmax(dim=1), logits
 
     def propose(
         self,
@@ -72,9 +84,12 @@ class Modal(nn.Module):
         """The answers of the k most probable codes; those below `min_prob` are not decoded."""
         del generator
         view = self(x)
-        log_prob, code = torch.topk(view.log_prior, k, dim=1)
+        log_prior, logits = (view.log_prior, None) if self.score is None else self.decode_all(view)
+        log_prob, code = torch.topk(log_prior, k, dim=1)
         prob = log_prob.exp()
         if min_prob > 0:  # it waits for the device
             kept = max(1, int((prob >= min_prob).sum(dim=1).amax()))
             prob, code = prob.where(prob >= min_prob, 0)[:, :kept], code[:, :kept]
-        return Proposal(self.decode(view, self.codebook.codes[code]), prob, code)
+        if logits is None:
+            return Proposal(self.decode(view, self.codebook.codes[code]), prob, code)
+        return Proposal(logits[torch.arange(len(x), device=x.device)[:, None], code], prob, code)
