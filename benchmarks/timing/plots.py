@@ -41,7 +41,7 @@ def plot_answers(rows: Sequence[dict[str, Any]], title: str) -> Figure:
             ax.plot(k, ours, "o-", color=BLUE, lw=1.4, markersize=4, label="ours")
             unet = own[0]["unet"]["ms"]
             ax.axhline(unet, color=INK, lw=0.8, ls="--", label="one pass of a plain U-Net")
-            ax.set_title(name, fontsize=10)
+            ax.set_title(name)
             _logarithmic(ax, k)
             ax.set_xlabel("answers")
         axes[0].set_ylabel("milliseconds")
@@ -85,7 +85,7 @@ def plot_curves(
                 ax.fill_between(steps, low, high, color=colour, alpha=0.25, linewidth=0)
                 label = f"{way}, {len(runs)} seeds"
                 ax.plot(steps, values.mean(axis=0), color=colour, lw=width, label=label)
-            ax.set_title(term, fontsize=10)
+            ax.set_title(term)
             ax.set_xlabel("steps")
             style_axes(ax)
         axes[0].set_ylabel("mean over the batch")

@@ -53,3 +53,9 @@ def test_every_slice_of_a_sheet_needs_a_name():
     images, masks = torch.zeros(2, H, W).byte(), torch.zeros(2, 1, H, W).bool()
     with pytest.raises(ValueError, match=r"`names` must name each of the 2 slices, got 1"):
         plot_contact_sheet(images, masks, ["one"], "")
+
+
+def test_long_names_do_not_overlap(overlapping):
+    images, masks = torch.zeros(12, H, W, dtype=torch.uint8), torch.zeros(12, 4, H, W).bool()
+    names = [f"{i:04}-" + "LIDC-IDRI-0765/nodule-0/slice-6" for i in range(12)]
+    assert not overlapping(plot_contact_sheet(images, masks, names, "a sheet"))

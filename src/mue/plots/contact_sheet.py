@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mue.errors import MueError
 from mue.plots.panels import shorten, show_contour, show_slice, window_around
-from mue.plots.style import legend_below, new_figure
+from mue.plots.style import SMALL, legend_below, new_figure
 
 _RATER_COLOURS = ("#ff5d3b", "#ffc23d", "#4fc3ff", "#8be36b")  # bright, to contrast with grey
 _COLUMNS = 6
@@ -45,7 +45,7 @@ def plot_contact_sheet(
                     show_contour(ax, mask[j], colours[j], 0.6 + 1.4 * (r - 1 - j) / r)
             annotated = int(mask.any(axis=(1, 2)).sum())
             label = f"{shorten(names[i])}\n{annotated} of {r} annotated"
-            ax.set_xlabel(label, labelpad=2, linespacing=1.3)
+            ax.set_xlabel(label, fontsize=SMALL, labelpad=2, linespacing=1.3)
         raters = [(f"rater {j + 1}", colour) for j, colour in enumerate(colours)]
         handles = [Line2D([], [], color=colour, lw=2, label=name) for name, colour in raters]
         legend_below(figure, min(r, 8), handles)
