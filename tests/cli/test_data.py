@@ -282,7 +282,9 @@ def test_a_run_is_not_resumed_with_other_data(mue, lesions, lesion_model, tmp_pa
     mue("data", "import", "lidc", source, "--out", "other")
     before = tree(tmp_path)
     config = load_config(copy)
-    with pytest.raises(ValueError, match=r"holds a run on the data .*, and --data has .*: resume"):
+    with pytest.raises(
+        ValueError, match=r"holds a run with --data = .*, and .* is asked for: resume"
+    ):
         train(config, copy, data=tmp_path / "other", resume=True)
     assert tree(tmp_path) == before
     train(config, copy, data=lesions, resume=True)  # nothing is left to do

@@ -3,16 +3,8 @@
 import contextlib
 from collections.abc import Callable, Iterator
 
+from rich import progress
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
 
 @contextlib.contextmanager
@@ -21,16 +13,16 @@ def progress_bars(*, disable: bool = False) -> Iterator[Callable[..., None]]:
 
     Nothing is shown before there is progress, so an error stands alone.
     """
-    bars = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
+    bars = progress.Progress(
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(bar_width=24),
+        progress.MofNCompleteColumn(),
+        progress.TimeElapsedColumn(),
+        progress.TimeRemainingColumn(),
+        progress.TextColumn("{task.fields[note]}"),
         console=Console(stderr=True),
     )
-    tasks: dict[str, TaskID] = {}
+    tasks: dict[str, progress.TaskID] = {}
 
     def show(name: str, done: int, total: int, note: str = "") -> None:
         if not disable:

@@ -4,10 +4,10 @@ import contextlib
 import dataclasses
 import signal
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
@@ -92,7 +92,7 @@ def train(
             learner = _complete(seeded_learner(config, backbone) if learner is None else learner)
             check_shapes(config, source, learner.network.axes)
         facts = {"mue": __version__, "torch": torch.__version__, "device": device.type}
-        facts |= {"--data": digest, "--resume": resume, **_flat(dataclasses.asdict(config))}
+        facts |= {"--data": digest, "--resume": resume, **dict(_values(config))}
         group.require_equal(facts, "start all with the same command, data and versions")
         group.init_process_group_(device)
         with group.all_or_none():
@@ -172,29 +172,25 @@ def _check(folder: Path, config: Config, digest: str | None, *, resume: bool) ->
             "name another folder, or go on with --resume"
         )
     if occupied:
-        theirs, ours = (
-            _flat(dataclasses.asdict(c)) for c in (checkpoint.load_config(folder), config)
-        )
+        theirs = dict(_values(checkpoint.load_config(folder)))
+        theirs["--data"] = checkpoint.origin(folder)["data"]
+        ours = {**dict(_values(config)), "--data": digest}
         for name, value in theirs.items():
             if not name.startswith("compute.") and ours[name] != value:
                 raise RunError(
                     f"{folder} holds a run with {name} = {value}, and {ours[name]} is asked for: "
-                    "resume with the run's own configuration, or start in another folder"
+                    "resume with the run's own configuration and data, or start in another folder"
                 )
-        if digest != (before := checkpoint.origin(folder)["data"]):
-            raise RunError(
-                f"{folder} holds a run on the data {before}, and --data has {digest}: "
-                "resume with the same data, or start in another folder"
-            )
     return occupied
 
 
-def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, v in value.items():
-        inner = cast("dict[str, Any]", v) if isinstance(v, dict) else None
-        flat |= {f"{prefix}{key}": v} if inner is None else _flat(inner, f"{prefix}{key}.")
-    return flat
+def _values(section: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value of a configuration, by its name on the command line."""
+    for field in dataclasses.fields(section):
+        name, value = f"{prefix}{field.name}", getattr(section, field.name)
+        yield from (
+            _values(value, f"{name}.") if dataclasses.is_dataclass(value) else [(name, value)]
+        )
 
 
 def _loop(

@@ -40,7 +40,7 @@ class Buffers:
     def __init__(
         self, optimizer: FlatAdamW, rounded: Sequence[Tensor], streams: SideStreams | None
     ) -> None:
-        ids = [id(p) for p in optimizer.flat.parameters]
+        ids = [id(p) for p in optimizer.parameters]
         self._rounded = dict(zip(ids, rounded, strict=True))
         self._grads = dict(zip(ids, optimizer.grads, strict=True))
         self._streams = streams

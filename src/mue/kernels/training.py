@@ -101,8 +101,8 @@ class AcceleratedAdamW(FlatAdamW):
         parameters = training.parameters()
         super().__init__(parameters, training.config.train)
         self.streams = streams
-        self._rounded = self.flat.buffer.to(torch.bfloat16)
-        self.rounded = self.flat.views(self._rounded)
+        self._rounded = self.buffer.to(torch.bfloat16)
+        self.rounded = self.views(self._rounded)
         if streams is not None:  # what autograd itself computes is added there, too
             for p, grad in zip(parameters, self.grads, strict=True):
                 p.grad = grad
@@ -123,7 +123,7 @@ class AcceleratedAdamW(FlatAdamW):
 
     def round_(self) -> None:
         """Round the parameters to bfloat16."""
-        self._rounded.copy_(self.flat.buffer)
+        self._rounded.copy_(self.buffer)
 
 
 class AcceleratedStep(TrainStep):

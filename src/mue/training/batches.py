@@ -15,13 +15,9 @@ from mue.types import Pair
 def batch_share(config: Config) -> int:
     """How many inputs of a step each process sees, or why there is no such number."""
     size, world, parts = config.train.batch, collectives.world(), config.compute.accumulate
-    if size % world:
-        raise MueError(f"train.batch must be a multiple of the {world} processes, got {size}")
     if size % (world * parts):
-        raise MueError(
-            f"train.batch must be a multiple of the {world} processes and {parts} parts of "
-            f"compute.accumulate together, got {size}"
-        )
+        also = f" and {parts} parts of compute.accumulate together" if parts > 1 else ""
+        raise MueError(f"train.batch must be a multiple of the {world} processes{also}, got {size}")
     return size // world
 
 

@@ -1,6 +1,7 @@
 """AdamW with clipping and averaged weights, on all parameters in one flat buffer."""
 
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Iterable
 
 import torch
 from jaxtyping import Float
@@ -11,51 +12,31 @@ from mue.config.schema import TrainConfig
 _ALIGNMENT = 64  # each parameter starts at a multiple of 256 bytes, as the fastest kernels want it
 
 
-class FlatParameters:
-    """Parameters one after the other in one buffer; the gaps between them hold zeros.
-
-    A parameter stays what it was, for modules and for autograd: only its memory has moved.
-
-    Attributes:
-        buffer: All of them.
-        parameters: Each of them, a view of the buffer.
-    """
-
-    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
-        self.parameters = list(parameters)
-        self._offsets: list[int] = []
-        end = 0
-        for p in self.parameters:
-            self._offsets.append(end)
-            end += -(-p.numel() // _ALIGNMENT) * _ALIGNMENT
-        first = self.parameters[0] if self.parameters else torch.empty(0)
-        self.buffer = torch.zeros(end, dtype=first.dtype, device=first.device)
-        for p, view in zip(self.parameters, self.views(self.buffer), strict=True):
-            p.data = view.copy_(p.data)
-
-    def views(self, buffer: Float[Tensor, " n"]) -> list[Tensor]:
-        """What belongs to each parameter in a buffer of the same layout."""
-        return [
-            buffer.as_strided(p.shape, p.stride(), buffer.storage_offset() + offset)
-            for p, offset in zip(self.parameters, self._offsets, strict=True)
-        ]
-
-
 class FlatAdamW:
     """One optimizer step for all parameters: clip the gradient, AdamW, moving average.
 
-    AdamW's moments decay as PyTorch's do by default, and so the paper's.
+    The parameters lie one after the other in one buffer, with zeros in the gaps. Each stays what it
+    was, for modules and for autograd: only its memory has moved. AdamW's moments decay as PyTorch's
+    do by default, and so the paper's.
 
     Attributes:
+        buffer: All parameters.
+        parameters: Each of them, a view of the buffer.
         lr: The learning rate, a tensor on the device.
         state: AdamW's own, by the names that PyTorch gives it.
         grads: The gradient of each parameter, a view of one buffer.
         ema: The exponential moving average of each parameter, a view of one buffer.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], config: TrainConfig) -> None:
-        self.flat = FlatParameters(parameters)
-        buffer, lr = self.flat.buffer, torch.tensor(config.lr, device=self.flat.buffer.device)
+    def __init__(self, parameters: Iterable[nn.Parameter], config: TrainConfig) -> None:
+        self.parameters = list(parameters)
+        sizes = [-(-p.numel() // _ALIGNMENT) * _ALIGNMENT for p in self.parameters]
+        self._offsets = [0, *itertools.accumulate(sizes)]
+        first = self.parameters[0] if self.parameters else torch.empty(0)
+        buffer = torch.zeros(self._offsets[-1], dtype=first.dtype, device=first.device)
+        for p, view in zip(self.parameters, self.views(buffer), strict=True):
+            p.data = view.copy_(p.data)
+        lr = torch.tensor(config.lr, device=buffer.device)
         self._adamw = torch.optim.AdamW(
             [buffer], lr, weight_decay=config.weight_decay, fused=True, capturable=buffer.is_cuda
         )
@@ -65,10 +46,15 @@ class FlatAdamW:
         self.state["exp_avg"] = torch.zeros_like(buffer)
         self.state["exp_avg_sq"] = torch.zeros_like(buffer)
         self._max_norm = config.clip
-        self.gradient = torch.zeros_like(buffer)
-        self.grads = self.flat.views(self.gradient)
-        self._ema = self.flat.buffer.clone()
-        self.ema = self.flat.views(self._ema)
+        self.buffer, self.gradient, self._ema = buffer, torch.zeros_like(buffer), buffer.clone()
+        self.grads, self.ema = self.views(self.gradient), self.views(self._ema)
+
+    def views(self, buffer: Float[Tensor, " n"]) -> list[Tensor]:
+        """What belongs to each parameter in a buffer of the same layout."""
+        return [
+            buffer.as_strided(p.shape, p.stride(), buffer.storage_offset() + offset)
+            for p, offset in zip(self.parameters, self._offsets, strict=False)
+        ]
 
     def step_(self, ema_decay: Float[Tensor, ""]) -> None:
         """Update the parameters by their gradients, which are used up, and then the average."""
@@ -77,7 +63,7 @@ class FlatAdamW:
 
     def collect_(self) -> None:
         """Take the gradients from where autograd has put them."""
-        for grad, p in zip(self.grads, self.flat.parameters, strict=True):
+        for grad, p in zip(self.grads, self.parameters, strict=True):
             if p.grad is None:  # what the loss does not depend on
                 grad.zero_()
             else:
@@ -90,7 +76,7 @@ class FlatAdamW:
         if self._max_norm:
             norm = torch.linalg.vector_norm(gradient)
             gradient = gradient * (self._max_norm / (norm + 1e-6)).clamp(max=1.0)
-        self.flat.buffer.grad = gradient
+        self.buffer.grad = gradient
         self._adamw.step()
-        self.flat.buffer.grad = None
-        self._ema.lerp_(self.flat.buffer, 1 - ema_decay)
+        self.buffer.grad = None
+        self._ema.lerp_(self.buffer, 1 - ema_decay)

@@ -80,7 +80,7 @@ class Training:
     def use_optimizer_(self, optimizer: FlatAdamW) -> None:
         """Take an optimizer of `parameters()`; its moving average is that of θ."""
         self.optimizer = optimizer
-        ema = dict(zip(optimizer.flat.parameters, optimizer.ema, strict=True))
+        ema = dict(zip(optimizer.parameters, optimizer.ema, strict=True))
         self.ema = {
             name: ema[p] if p.requires_grad else p.detach().clone()
             for name, p in self.network.named_parameters()
