@@ -2,7 +2,6 @@
 
 from typing import TypeVar
 
-from mue.training.plan import resolve
 from mue.training.state import Training
 
 Built = TypeVar("Built")
@@ -17,6 +16,6 @@ def accelerated(built: Built) -> Built:
             raise
         if isinstance(built, Training):
             for switch in ("kernels", "compile", "cuda_graph"):
-                resolve(built.config, switch, "mue.kernels is not installed")
+                built.config.compute.resolve(switch, "mue.kernels is not installed")
         return built
     return accelerate(built)  # pyright: ignore[reportArgumentType, reportReturnType]

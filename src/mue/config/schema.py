@@ -266,6 +266,13 @@ class ComputeConfig(_Section):
     checkpointing: bool = False
     """Activation checkpointing: recompute activations in the backward pass, for less memory."""
 
+    def resolve(self, switch: str, obstacle: str | None, *, default: bool = True) -> bool:
+        """Whether a switch is on. Where there is an obstacle, `auto` is off and `on` is refused."""
+        wish = getattr(self, switch)
+        if wish == "on" and obstacle:
+            raise MueError(f"compute.{switch} is on, and {obstacle}; take auto or off")
+        return wish == "on" or (wish == "auto" and not obstacle and default)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:

@@ -11,7 +11,7 @@ import torch
 
 from mue import collectives
 from mue.config.schema import Config
-from mue.training.plan import resolve, use_bfloat16
+from mue.training.state import use_bfloat16
 
 COMPILE_PAYS = 2000
 """Steps below which compiling a step takes longer than it saves."""
@@ -85,7 +85,7 @@ def plan(config: Config, device: torch.device) -> Plan:
         unexpected = cuda or (default and obstacle == _NO_COMPILER)
         if getattr(config.compute, switch) == "auto" and obstacle and unexpected:
             notes.append(f"compute.{switch} is off: {obstacle}")
-        return resolve(config, switch, obstacle, default=default)
+        return config.compute.resolve(switch, obstacle, default=default)
 
     bfloat16 = use_bfloat16(config, device)
     blocks = on("kernels", _no_kernels(config, device, bfloat16=bfloat16))

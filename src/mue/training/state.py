@@ -17,13 +17,20 @@ from mue.nn.blocks import ResidualBlock
 from mue.nn.replace import replace_modules
 from mue.objective import Weights, objective
 from mue.training.optimizer import FlatAdamW
-from mue.training.plan import use_bfloat16
 from mue.types import Terms, Trace
 
 if TYPE_CHECKING:
     from mue.training.loop import TrainStep
 
 Objective = Callable[[Trace, Tensor, ObjectiveConfig, Weights], Terms]
+
+
+def use_bfloat16(config: Config, device: torch.device) -> bool:
+    """Whether convolutions and matrix products are computed in bfloat16: on a GPU, if it can."""
+    cuda = device.type == "cuda"
+    able = not cuda or torch.cuda.is_bf16_supported()
+    obstacle = None if able else "this GPU cannot compute in bfloat16"
+    return config.compute.resolve("bfloat16", obstacle, default=cuda)
 
 
 def seeded_learner(config: Config, backbone: Backbone | None = None) -> Learner:
