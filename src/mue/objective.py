@@ -110,10 +110,9 @@ def objective(
         responsibility = score.softmax(dim=1)
     energy_term = zero
     if config.energy:
-        distance = soft_iou_distance
-        distance = mean_over_classes(distance) if kind == "categorical" else distance
         s, p = pixel_values(trace.logits, kind), trace.log_prior.exp()
-        energy_term = config.energy * energy(s, p, y, distance)
+        each = mean_over_classes(soft_iou_distance) if kind == "categorical" else soft_iou_distance
+        energy_term = config.energy * energy(s, p, y, each)
     return Terms(
         prior=-weights.prior * (responsibility * log_c).sum(dim=1).mean(),
         reconstruction=-config.reconstruction * (responsibility * log_y).sum(dim=1).mean(),

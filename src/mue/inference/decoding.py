@@ -148,8 +148,8 @@ class CodewiseDecoder(UNetDecoder):
 
     def __init__(self, decoder: UNetDecoder) -> None:
         nn.Module.__init__(self)
-        self.level, self.dropout, self.up = decoder.level, decoder.dropout, decoder.up
-        self.stages, self.join = decoder.stages, decoder.join
+        self.level, self.late, self.dropout = decoder.level, decoder.late, decoder.dropout
+        self.stages, self.join, self.up = decoder.stages, decoder.join, decoder.up
         if decoder.late:
             self.readout = decoder.readout
 

@@ -31,10 +31,8 @@ def equally_probable(logits: Float[Tensor, "b k *y"]) -> Proposal:
 class Network(Protocol):
     """θ of any method."""
 
-    @property
-    def axes(self) -> int:
-        """Axes of an input without the batch: 3 for images, 1 for vectors."""
-        ...
+    axes: int
+    """Axes of an input without the batch: 3 for images, 1 for vectors."""
 
     @property
     def max_answers(self) -> int | None:

@@ -40,12 +40,8 @@ class UNetEncoder(nn.Module):
         self.dropout = dropout
         widths = [c_in, *levels, *tail]
         self.depth = len(levels)
+        self.stride = 2 ** (self.depth - 1)  # pixels to a pixel of the coarsest level
         self.blocks = nn.ModuleList(ResidualBlock(a, b, norm=norm) for a, b in pairwise(widths))
-
-    @property
-    def stride(self) -> int:
-        """Pixels of the input to a pixel of the coarsest level that feeds the decoder."""
-        return 2 ** (self.depth - 1)
 
     def drops(self, i: int) -> bool:
         """Whether dropout follows block i. It is never off: an answer is a sample with it."""
@@ -191,26 +187,21 @@ class UNetDecoder(nn.Module):
         self.level = level
         self.dropout = dropout
         self.up = UpsampleConcat()
-        late = level == stages + 1
-        outs = [*widths, widths[-1] if late else c_out]
+        self.late = level == stages + 1  # the code enters after the last stage
+        outs = [*widths, widths[-1] if self.late else c_out]
         below, self.stages = 0, nn.ModuleList()
         for i, (skip, out) in enumerate(zip(reversed(levels), outs, strict=True), start=1):
             entering = below + skip
             if i == level:
                 self.join = join(entering, code_width)
                 entering = self.join.channels
-            last = i == stages and not late
+            last = i == stages and not self.late
             inner = widths[-1] if last else None
             self.stages.append(ResidualBlock(entering, out, inner=inner, norm=norm, linear=last))
             below = out
-        if late:
+        if self.late:
             self.join = join(below, code_width)
             self.readout = Readout([self.join.channels, *[below] * (readout - 1), c_out])
-
-    @property
-    def late(self) -> bool:
-        """Whether the code enters after the last stage."""
-        return self.level > len(self.stages)
 
     def forward(
         self, features: Features, codes: Float[Tensor, "b k d"]

@@ -45,6 +45,7 @@ class Training:
 
     Attributes:
         learner: θ and φ, as checkpoints name them; built from the configuration unless given.
+        network: θ as it is being trained.
         module: What a step calls: the learner, or a copy of it that shares its parameters.
         ema: The averaged parameters of θ, by name.
         bfloat16: Whether convolutions and matrix products are computed in bfloat16.
@@ -67,6 +68,7 @@ class Training:
         self.learner = cast("Any", seeded_learner(config) if learner is None else learner)
         layout = torch.channels_last if config.compute.channels_last else torch.preserve_format
         self.learner.to(device=device, memory_format=layout)
+        self.network: nn.Module = self.learner.network
         self.module: nn.Module = self.learner
         if config.compute.checkpointing:
             self.module = replace_modules(self.learner, _with_checkpointing)
@@ -74,11 +76,6 @@ class Training:
         self.use_optimizer_(FlatAdamW(self.parameters(), config.train))
         self.make_step: Callable[[Training, Source], TrainStep] | None = None
         self.notes: tuple[str, ...] = ("bfloat16" if self.bfloat16 else "float32",)
-
-    @property
-    def network(self) -> nn.Module:
-        """θ as it is being trained."""
-        return self.learner.network
 
     def parameters(self) -> list[nn.Parameter]:
         """What the optimizer updates."""
