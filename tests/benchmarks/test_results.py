@@ -28,6 +28,7 @@ def report() -> dict:
     return {
         "method": "exact",
         **dict.fromkeys((*lesions.METRICS, *lesions.MORE), value),
+        "mode": {"ece": value, "brier": value},
         "presence": {"ece": value, "brier": value},
         "codes_in_use": 20,
         "passes": 1,
