@@ -1,4 +1,4 @@
-"""A compiled step is the plain one. In a process of its own: checked types do not compile."""
+"""Compiled is as plain. In processes of their own: checked types do not compile."""
 
 import shutil
 import subprocess
@@ -38,7 +38,47 @@ def learned(compile):
 torch.testing.assert_close(learned("on"), learned("off"), rtol=1e-2, atol=1e-4)
 """
 
+UPDATES = """
+import dataclasses, functools, warnings
+import torch
+from mue.config.presets import preset
+from mue.kernels.training import CompiledAdamW
+from mue.training.state import Training
 
-@pytest.mark.skipif(not any(map(shutil.which, ("g++", "clang++"))), reason="there is no compiler")
+warnings.simplefilter("error", UserWarning)  # a compiler that fails is said in a warning
+torch.compile = functools.partial(torch.compile, fullgraph=True)  # one graph, or it fails
+
+def updated(ema, clip, optimizer=None):
+    config = preset("toy")
+    train = dataclasses.replace(config.train, ema=ema, clip=clip, weight_decay=0.1, lr=1e-2)
+    training = Training(dataclasses.replace(config, train=train), torch.device("cpu"))
+    if optimizer:
+        training.use_optimizer_(optimizer(training, None))
+    torch.manual_seed(0)
+    for _ in range(4):
+        for p in training.parameters():
+            p.grad = torch.randn_like(p)
+        training.update_(torch.tensor(ema))
+    return training
+
+for ema, clip in ((0.9, 1.0), (0.0, 0.0)):
+    found, plain = updated(ema, clip, CompiledAdamW), updated(ema, clip)
+    torch.testing.assert_close(found.parameters(), plain.parameters())
+    torch.testing.assert_close(found.ema, plain.ema)
+    torch.testing.assert_close(dict(found.optimizer.state), dict(plain.optimizer.state))
+    for p, rounded in zip(found.parameters(), found.optimizer.rounded, strict=True):
+        assert torch.equal(p.to(torch.bfloat16), rounded)
+"""
+needs_compiler = pytest.mark.skipif(
+    not any(map(shutil.which, ("g++", "clang++"))), reason="there is no compiler"
+)
+
+
+@needs_compiler
 def test_a_compiled_step_learns_what_the_plain_one_learns():
     subprocess.run([sys.executable, "-c", STEPS], check=True)
+
+
+@needs_compiler
+def test_a_compiled_update_is_that_of_the_plain_optimizer():
+    subprocess.run([sys.executable, "-c", UPDATES], check=True)

@@ -142,10 +142,12 @@ def test_activations_that_are_computed_again_need_the_plain_blocks():
 
 
 @pytest.mark.usefixtures("gpu")
-def test_streams_go_with_what_they_serve():
+def test_streams_and_the_compiled_optimizer_go_with_what_they_serve():
     assert not planned(device=CUDA, kernels="off").pieces.weight_gradient_streams
     assert not planned(device=CUDA, kernels="off").pieces.posterior_stream
     assert not planned(device=CUDA, cuda_graph="off").pieces.posterior_stream
+    assert not planned(device=CUDA, kernels="off").pieces.compiled_optimizer
+    assert not planned(device=CUDA, compile="off").pieces.compiled_optimizer
 
 
 def test_pieces_of_both_are_left():

@@ -17,7 +17,7 @@ from mue.data.synthetic.toy import Bars
 from mue.kernels import Pieces, accelerate
 from mue.kernels import training as accelerating
 from mue.kernels.plan import Plan
-from mue.kernels.training import AcceleratedAdamW
+from mue.kernels.training import AcceleratedAdamW, CompiledAdamW
 from mue.training.loop import fit
 from mue.training.state import Training
 
@@ -42,13 +42,16 @@ def test_a_short_training_on_a_cpu_is_left_as_it_is(tiny):
     assert training.notes == ("float32",)
 
 
+def broken(*_, **__):
+    """In the place of torch.compile."""
+
+    def call(*_):
+        raise RuntimeError("no such instruction\nand forty lines more")
+
+    return call
+
+
 def test_a_compiler_that_fails_is_said_in_a_line_and_training_goes_on(tiny, monkeypatch):
-    def broken(*_, **__):
-        def call(*_):
-            raise RuntimeError("no such instruction\nand forty lines more")
-
-        return call
-
     monkeypatch.setattr(torch, "compile", broken)
     config = tiny("exact", steps=3)
     plain = after(Training(config, CPU))
@@ -75,21 +78,41 @@ def test_kernels_that_cannot_be_had_are_said_in_a_line(tiny, monkeypatch):
     assert training.notes[1].startswith("compute.kernels is off: it failed (No module")
 
 
-def test_the_accelerated_optimizer_is_adamw_that_rounds_and_adds_to_its_buffers(tiny):
-    training = Training(tiny("exact", clip=0.1, weight_decay=0.1), CPU)
-    plain = Training(tiny("exact", clip=0.1, weight_decay=0.1), CPU)
-    streams = accelerating.SideStreams()
-    optimizer = AcceleratedAdamW(training, streams)
+@pytest.mark.parametrize("adamw", [AcceleratedAdamW, CompiledAdamW])
+def test_the_accelerated_optimizer_is_adamw_that_rounds_and_adds_to_its_buffers(
+    tiny, monkeypatch, adamw
+):
+    """Not compiled here: that is done in test_compile.py."""
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    config = tiny("exact", clip=0.1, weight_decay=0.1, ema=0.9)
+    training, plain = Training(config, CPU), Training(config, CPU)
+    optimizer = adamw(training, accelerating.SideStreams())
     training.use_optimizer_(optimizer)
-    for t in (training, plain):
-        for p in t.parameters():
-            (2 * p).sum().backward()
-        t.update_(torch.tensor(0.9))
+    for _ in range(3):
+        for t in (training, plain):
+            for p in t.parameters():
+                (2 * p).square().sum().backward()
+            t.update_(torch.tensor(0.9))
+    torch.testing.assert_close(training.ema, plain.ema)
+    torch.testing.assert_close(dict(optimizer.state), dict(plain.optimizer.state))
     for p, q, r in zip(training.parameters(), plain.parameters(), optimizer.rounded, strict=True):
         torch.testing.assert_close(p, q)
         assert torch.equal(r, p.to(torch.bfloat16))
         assert p.grad is not None
         assert not p.grad.any()
+
+
+def test_an_optimizer_step_that_does_not_compile_is_said_in_a_line_and_taken(tiny, monkeypatch):
+    monkeypatch.setattr(torch, "compile", broken)
+    training, plain = Training(tiny("exact"), CPU), Training(tiny("exact"), CPU)
+    training.use_optimizer_(CompiledAdamW(training, None))
+    for t in (training, plain):
+        for p in t.parameters():
+            p.sum().backward()
+    with pytest.warns(UserWarning, match=r"compile is off: it failed \(no such instruction\)$"):
+        training.update_(torch.tensor(0.0))
+    plain.update_(torch.tensor(0.0))
+    torch.testing.assert_close(training.parameters(), plain.parameters())
 
 
 def test_a_training_without_the_folder_is_plain_and_refuses_what_only_it_has(tiny, monkeypatch):

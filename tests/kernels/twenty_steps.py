@@ -113,6 +113,7 @@ def train(
         vq = config.method == "vq"
         assert pieces.cuda_graph
         assert pieces.blocks == pieces.weight_gradient_streams == pieces.posterior_stream == vq
+        assert pieces.compiled_optimizer == vq
     before = [p.detach().clone() for p in training.parameters()]
     source = build_source(config.data, "train", seed=data_seed, device=device)
     with warnings.catch_warnings():

@@ -271,8 +271,11 @@ EVERY: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_a_training_comes_back_to_the_bit_and_goes_on_as_if_nothing_had_been(tiny, tmp_path, name):
-    config = tiny(**EVERY[name], steps=8, ema=0.9, weight_decay=0.1)
+@pytest.mark.parametrize("ema", [0.0, 0.9])
+def test_a_training_comes_back_to_the_bit_and_goes_on_as_if_nothing_had_been(
+    tiny, tmp_path, name, ema
+):
+    config = tiny(**EVERY[name], steps=8, ema=ema, weight_decay=0.1)
     training = Training(config, CPU)
     steps = fit(training, Bars())
     for _ in range(5):

@@ -21,7 +21,7 @@ def test_an_update_is_that_of_adamw(clip):
     ours = net()
     ours(x)  # now the last layer knows its width
     theirs = copy.deepcopy(ours)
-    config = TrainConfig(steps=3, batch=4, lr=0.01, clip=clip, weight_decay=0.1)
+    config = TrainConfig(steps=3, batch=4, lr=0.01, clip=clip, weight_decay=0.1, ema=0.9)
     weights = list(ours.parameters())
     optimizer = FlatAdamW(weights, config)
     adam = torch.optim.AdamW(theirs.parameters(), lr=0.01, weight_decay=0.1)
@@ -40,6 +40,12 @@ def test_an_update_is_that_of_adamw(clip):
     torch.testing.assert_close(weights, list(theirs.parameters()))
     torch.testing.assert_close(optimizer.ema, means)
     assert all(p.grad is None for p in weights)
+
+
+def test_without_an_average_the_weights_are_kept_once():
+    weight = nn.Parameter(torch.ones(2))
+    optimizer = FlatAdamW([weight], TrainConfig(steps=1, batch=1, ema=0.0))
+    assert optimizer.ema[0].data_ptr() == weight.data_ptr()
 
 
 def test_a_weight_without_a_gradient_moves_by_its_decay_alone():

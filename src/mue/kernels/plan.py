@@ -31,6 +31,7 @@ class Pieces:
         posterior_stream: θ and φ of `vq` on two streams.
         compiled: The networks, or what stands between the kernels, by torch.compile.
         group_norm: A form of group normalization that preserves channels_last when compiled.
+        compiled_optimizer: With `blocks`, the optimizer step by torch.compile.
         cuda_graph: The whole step as one CUDA graph.
     """
 
@@ -39,6 +40,7 @@ class Pieces:
     posterior_stream: bool = True
     compiled: bool = True
     group_norm: bool = True
+    compiled_optimizer: bool = True
     cuda_graph: bool = True
 
     def __and__(self, other: Pieces) -> Pieces:
@@ -98,6 +100,7 @@ def plan(config: Config, device: torch.device) -> Plan:
         posterior_stream=blocks and graph and config.method == "vq",
         compiled=compiled,
         group_norm=compiled and cuda,
+        compiled_optimizer=compiled and blocks,
         cuda_graph=graph,
     )
     return Plan(bfloat16, pieces, tuple(notes))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import warnings
 from collections.abc import Sequence
 
@@ -49,7 +50,10 @@ def accelerate_training(training: Training, wanted: Pieces) -> Training:
     notes = list(chosen.notes)
     if pieces.blocks and (failure := _kernels_fail(config, device)):
         pieces = pieces & Pieces(
-            blocks=False, weight_gradient_streams=False, posterior_stream=False
+            blocks=False,
+            weight_gradient_streams=False,
+            posterior_stream=False,
+            compiled_optimizer=False,
         )
         notes.append(failure)
     chosen = dataclasses.replace(chosen, pieces=pieces)
@@ -60,7 +64,8 @@ def accelerate_training(training: Training, wanted: Pieces) -> Training:
         torch.backends.cudnn.benchmark = True  # shapes stay the same: the search pays
     if pieces.blocks:
         streams = SideStreams() if pieces.weight_gradient_streams else None
-        training.use_optimizer_(AcceleratedAdamW(training, streams))
+        adamw = CompiledAdamW if pieces.compiled_optimizer else AcceleratedAdamW
+        training.use_optimizer_(adamw(training, streams))
     training.make_step = functools.partial(AcceleratedStep, pieces=pieces)
     return training
 
@@ -124,6 +129,34 @@ class AcceleratedAdamW(FlatAdamW):
     def round_(self) -> None:
         """Round the parameters to bfloat16."""
         self._rounded.copy_(self.buffer)
+
+
+class CompiledAdamW(AcceleratedAdamW):
+    """`AcceleratedAdamW` whose update is compiled: after the norm, one pass over memory."""
+
+    def __init__(self, training: Training, streams: SideStreams | None) -> None:
+        super().__init__(training, streams)
+        self._options = self._adamw.param_groups[0]
+
+        def not_compiled(error: Exception) -> None:
+            warnings.warn(_without(training.config, "compile", error), stacklevel=2)
+
+        self._update_ = compiled_or_plain(super().update_, not_compiled)
+
+    def update_(self, ema_decay: Float[Tensor, ""]) -> None:
+        """Clip, AdamW, average, round."""
+        self._update_(ema_decay)
+
+    def adamw_(self, gradient: Float[Tensor, " n"]) -> None:
+        """AdamW written out: PyTorch's fused kernel cannot be fused with what surrounds it."""
+        weight, mean, square = self.buffer, self.state["exp_avg"], self.state["exp_avg_sq"]
+        step, (beta1, beta2) = self.state["step"].add_(1), self._options["betas"]
+        mean.lerp_(gradient, 1 - beta1)
+        square.lerp_(gradient.square(), 1 - beta2)
+        bias1 = -torch.expm1(step * math.log(beta1))  # 1 - beta ** step, which would lose digits
+        bias2 = -torch.expm1(step * math.log(beta2))
+        weight.mul_(1 - self.lr * self._options["weight_decay"])
+        weight.sub_(self.lr / bias1 * mean / ((square / bias2).sqrt() + self._options["eps"]))
 
 
 class AcceleratedStep(TrainStep):

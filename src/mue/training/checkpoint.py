@@ -103,7 +103,8 @@ def save_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     The digest is the header's one entry: of several, safetensors shuffles the order, and the same
     tensors would not be the same file.
     """
-    plain = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+    layout = torch.contiguous_format  # copied: safetensors refuses tensors that share memory
+    plain = {n: t.detach().to("cpu", copy=True, memory_format=layout) for n, t in tensors.items()}
     write_atomic(path, safetensors.torch.save(plain, {"sha256": _digest(plain)}))
 
 

@@ -25,7 +25,8 @@ class FlatAdamW:
         lr: The learning rate, a tensor on the device.
         state: AdamW's own, by the names that PyTorch gives it.
         grads: The gradient of each parameter, a view of one buffer.
-        ema: The exponential moving average of each parameter, a view of one buffer.
+        ema: The exponential moving average of each parameter, a view of one buffer; without one
+            (`train.ema` is 0) the parameters themselves.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], config: TrainConfig) -> None:
@@ -45,8 +46,9 @@ class FlatAdamW:
         self.state["step"] = torch.zeros((), device=buffer.device)
         self.state["exp_avg"] = torch.zeros_like(buffer)
         self.state["exp_avg_sq"] = torch.zeros_like(buffer)
-        self._max_norm = config.clip
-        self.buffer, self.gradient, self._ema = buffer, torch.zeros_like(buffer), buffer.clone()
+        self._max_norm, self._averaged = config.clip, config.ema > 0
+        self.buffer, self.gradient = buffer, torch.zeros_like(buffer)
+        self._ema = buffer.clone() if self._averaged else buffer
         self.grads, self.ema = self.views(self.gradient), self.views(self._ema)
 
     def views(self, buffer: Float[Tensor, " n"]) -> list[Tensor]:
@@ -76,7 +78,12 @@ class FlatAdamW:
         if self._max_norm:
             norm = torch.linalg.vector_norm(gradient)
             gradient = gradient * (self._max_norm / (norm + 1e-6)).clamp(max=1.0)
+        self.adamw_(gradient)
+        if self._averaged:
+            self._ema.lerp_(self.buffer, 1 - ema_decay)
+
+    def adamw_(self, gradient: Float[Tensor, " n"]) -> None:
+        """AdamW alone."""
         self.buffer.grad = gradient
         self._adamw.step()
         self.buffer.grad = None
-        self._ema.lerp_(self.buffer, 1 - ema_decay)
