@@ -29,7 +29,8 @@ def test_an_update_is_that_of_adamw(clip):
     for _ in range(3):
         ours(x).square().sum().backward()
         with torch.no_grad():
-            optimizer.step_(torch.tensor(0.9))
+            optimizer.collect_()
+            optimizer.update_(torch.tensor(0.9))
         adam.zero_grad()
         theirs(x).square().sum().backward()
         if clip:
@@ -54,6 +55,7 @@ def test_a_weight_without_a_gradient_moves_by_its_decay_alone():
     optimizer = FlatAdamW([used, idle], config)
     used.sum().backward()
     with torch.no_grad():
-        optimizer.step_(torch.tensor(0.0))
+        optimizer.collect_()
+        optimizer.update_(torch.tensor(0.0))
     assert idle.tolist() == pytest.approx([0.95, 0.95])
     assert used.tolist() == pytest.approx([0.85, 0.85])

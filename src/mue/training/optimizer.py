@@ -58,13 +58,8 @@ class FlatAdamW:
             for p, offset in zip(self.parameters, self._offsets, strict=False)
         ]
 
-    def step_(self, ema_decay: Float[Tensor, ""]) -> None:
-        """Update the parameters by their gradients, which are used up, and then the average."""
-        self.collect_()
-        self.update_(ema_decay)
-
     def collect_(self) -> None:
-        """Take the gradients from where autograd has put them."""
+        """Take the gradients from where autograd has put them; there they are used up."""
         for grad, p in zip(self.grads, self.parameters, strict=True):
             if p.grad is None:  # what the loss does not depend on
                 grad.zero_()
@@ -73,7 +68,7 @@ class FlatAdamW:
                 p.grad = None
 
     def update_(self, ema_decay: Float[Tensor, ""]) -> None:
-        """Clip, AdamW, average."""
+        """Update the parameters by their gradients, and then the average."""
         gradient = self.gradient
         if self._max_norm:
             norm = torch.linalg.vector_norm(gradient)

@@ -151,16 +151,15 @@ def agree_on_prefix(store: Store, rank: int, world: int) -> str:
     random token, and answers the tokens of the others: who has answered mine is present, and has
     published its own. The prefix is the token of process 0.
     """
-    token, present = uuid.uuid4().hex, dict[int, int]()
+    token, present = uuid.uuid4().hex, dict[int, str]()
     store.set(f"mue/token/{rank}", token)
     for _ in _poll(seconds := env_int(*START_SECONDS)):
-        answers = {r: _get(store, f"{token}/{r}") for r in range(world)}
-        present = {r: int(size) for r, size in answers.items() if size}
+        present = {r: size for r in range(world) if (size := _get(store, f"{token}/{r}"))}
         tokens = [_get(store, f"mue/token/{r}") for r in range(world)]  # after their answers
         for other in filter(None, tokens):
             store.set(f"{other}/{rank}", str(world))
         for r, size in present.items():
-            if size != world:
+            if size != str(world):
                 raise RemoteError(
                     f"process {rank} has WORLD_SIZE = {world}, and process {r} has {size}: "
                     "it must be the same for all"

@@ -71,7 +71,9 @@ class Training:
         self.network: nn.Module = self.learner.network
         self.module: nn.Module = self.learner
         if config.compute.checkpointing:
-            self.module = replace_modules(self.learner, _with_checkpointing)
+            self.module = replace_modules(
+                self.learner, lambda m: _Checkpointed(m) if isinstance(m, ResidualBlock) else None
+            )
         self.step = 0
         self.use_optimizer_(FlatAdamW(self.parameters(), config.train))
         self.make_step: Callable[[Training, Source], TrainStep] | None = None
@@ -93,7 +95,8 @@ class Training:
     @torch.no_grad()
     def update_(self, ema_decay: Float[Tensor, ""]) -> None:
         """An optimizer step; the average of what has no gradient, the codes of `vq`, follows."""
-        self.optimizer.step_(ema_decay)
+        self.optimizer.collect_()
+        self.optimizer.update_(ema_decay)
         for mean, p in zip(self.ema.values(), self.network.parameters(), strict=True):
             if not p.requires_grad:
                 mean.lerp_(p, 1 - ema_decay)
@@ -114,7 +117,3 @@ class _Checkpointed(nn.Sequential):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
         return cast("Tensor", checkpoint(super().forward, input, use_reentrant=False))
-
-
-def _with_checkpointing(module: nn.Module) -> nn.Module | None:
-    return _Checkpointed(module) if isinstance(module, ResidualBlock) else None
