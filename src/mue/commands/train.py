@@ -122,8 +122,7 @@ def train(
         from mue.plots.style import save_figure
 
         title = f"{config.method} on {config.data.name}, seed {config.train.seed}"
-        history = plot_history(read_log(folder), title)
-        save_figure(history, folder / "figures" / "history.png")
+        save_figure(plot_history(read_log(folder), title), folder / "figures" / "history.png")
     return folder
 
 

@@ -305,13 +305,8 @@ class Config:
         return self.method == "probunet" or self.model.dropout > 0
 
 
-_RENAMED = {
-    (DataConfig, "views"): "augment",
-    (TrainConfig, "average"): "ema",
-    (ComputeConfig, "graph"): "cuda_graph",
-    (ComputeConfig, "recompute"): "checkpointing",
-}
-"""Fields that older run folders know by another name."""
+_ALIAS = {"views": "augment", "average": "ema", "graph": "cuda_graph", "recompute": "checkpointing"}
+"""Names that fields have in older run folders."""
 
 
 def from_dict(kind: type[Any], value: object, name: str) -> Any:
@@ -319,7 +314,7 @@ def from_dict(kind: type[Any], value: object, name: str) -> Any:
     if not isinstance(value, dict):
         raise MueError(f"{name} must be an object with the fields of {kind.__name__}")
     given = typing.cast("dict[str, object]", value)
-    fields = {_RENAMED.get((kind, key), key): v for key, v in given.items()}
+    fields = {_ALIAS.get(key, key): v for key, v in given.items()}
     hints = typing.get_type_hints(kind)
     if unknown := sorted(set(fields) - set(hints)):
         close = difflib.get_close_matches(unknown[0], hints, n=1)

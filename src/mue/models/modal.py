@@ -14,12 +14,7 @@ from mue.nn.codebook import Codebook
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """An input as the network sees it, before any answer.
-
-    Attributes:
-        features: For the decoder.
-        log_prior: log p(c | x).
-    """
+    """An input before any answer: its features, for the decoder, and log p(c | x)."""
 
     features: Features
     log_prior: Float[Tensor, "b n"]

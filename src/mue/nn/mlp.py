@@ -1,6 +1,7 @@
 """Encoder and decoder for vectors."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from jaxtyping import Float
@@ -11,10 +12,8 @@ from mue.nn.backbone import Features
 
 def layers(c_in: int, widths: Sequence[int]) -> nn.Sequential:
     """Linear layers, each followed by a ReLU."""
-    parts: list[nn.Module] = []
-    for a, b in zip([c_in, *widths], widths, strict=False):
-        parts += [nn.Linear(a, b), nn.ReLU()]
-    return nn.Sequential(*parts)
+    pairs = pairwise([c_in, *widths])
+    return nn.Sequential(*(m for a, b in pairs for m in (nn.Linear(a, b), nn.ReLU())))
 
 
 class MLPEncoder(nn.Module):

@@ -44,8 +44,7 @@ class LogRecord:
 def measure(step: Step, seconds: float) -> LogRecord:
     """The numbers of a step, reduced over all processes. Synchronizes with the device.
 
-    Raises:
-        NonFiniteError: The loss is not finite, at this step or before.
+    A loss that is not finite, at this step or before, raises a NonFiniteError.
     """
     values = {name: collectives.all_mean(v).item() for name, v in step.terms.items().items()}
     bad, used = step.bad.clone(), step.used.clone()

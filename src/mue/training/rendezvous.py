@@ -53,14 +53,13 @@ class Rendezvous:
         return values
 
     def _receive(self, key: str, sender: int) -> str:
+        who = f"process {sender} of {self.world}"
         with contextlib.suppress(dist.DistError):  # process 0 ended, and its store with it
             for _ in _poll(seconds := env_int(*START_SECONDS)):
                 if text := _get(self.store, key):
                     return text
-            raise WorkerLostError(
-                f"process {sender} of {self.world} has sent nothing for {seconds} s"
-            )
-        raise WorkerLostError(f"process {sender} of {self.world} has ended")
+            raise WorkerLostError(f"{who} has sent nothing for {seconds} s")
+        raise WorkerLostError(f"{who} has ended")
 
     @contextlib.contextmanager
     def all_or_none(self) -> Generator[None]:

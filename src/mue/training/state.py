@@ -1,7 +1,7 @@
 """All that changes while training."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
@@ -18,9 +18,6 @@ from mue.nn.replace import replace_modules
 from mue.objective import Weights, objective
 from mue.training.optimizer import FlatAdamW
 from mue.types import Terms, Trace
-
-if TYPE_CHECKING:
-    from mue.training.loop import TrainStep
 
 Objective = Callable[[Trace, Tensor, ObjectiveConfig, Weights], Terms]
 
@@ -49,7 +46,7 @@ class Training:
         module: What a step calls: the learner, or a copy of it that shares its parameters.
         ema: The averaged parameters of θ, by name.
         bfloat16: Whether convolutions and matrix products are computed in bfloat16.
-        make_step: Another implementation of a step than `TrainStep`.
+        make_step: A subclass of `TrainStep` to take the steps in its place.
         notes: How it is computed, a line for each thing worth knowing.
     """
 
@@ -76,7 +73,7 @@ class Training:
             )
         self.step = 0
         self.use_optimizer_(FlatAdamW(self.parameters(), config.train))
-        self.make_step: Callable[[Training, Source], TrainStep] | None = None
+        self.make_step: Callable[[Training, Source], Any] | None = None
         self.notes: tuple[str, ...] = ("bfloat16" if self.bfloat16 else "float32",)
 
     def parameters(self) -> list[nn.Parameter]:
