@@ -40,6 +40,6 @@ def test_exporting_does_not_overwrite(folder):
 
 def test_weights_of_another_configuration_are_not_exported(tiny, folder, tmp_path):
     save_config(folder, tiny("exact", codebook={"size": 7}), "1")
-    with pytest.raises(RunError, match="holds weights of another configuration"):
+    with pytest.raises(RunError, match="holds the weights of another configuration"):
         mue.export(folder, tmp_path / "out")
     assert not (tmp_path / "out").exists()
