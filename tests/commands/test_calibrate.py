@@ -46,8 +46,11 @@ def test_a_calibrated_model_is_another_folder_that_says_so(lesion_model, lesions
     old, new = (
         json.loads((f / "config.json").read_text()) for f in (lesion_model, tmp_path / "new")
     )
-    about = new.pop("calibration")
+    about, modes = new.pop("calibration"), new["config"].pop("modes")
+    assert old["config"].pop("modes") == {"cut": 0, "iou": 0.5, "coverage": [], "limits": []}
     assert old == new
+    assert modes["cut"] == found.modes.cut > 0
+    assert modes["coverage"] == list(found.modes.coverage)
     assert (about["split"], about["data"]) == ("val", open_prepared(lesions).digest)
     assert about["temperature"] == found.temperature
     assert about["shift"] == pytest.approx(found.shift.tolist(), abs=1e-4)
