@@ -479,6 +479,12 @@ def test_a_coverage_that_was_not_calibrated_is_refused(predictor):
         calibrated(predictor).propose(x, coverage=0.95)
 
 
+@pytest.mark.parametrize("other", [{"by": "code"}, {"cut": 0.6}])
+def test_nothing_is_promised_of_other_modes_than_were_calibrated(predictor, other):
+    with pytest.raises(ValueError, match="`coverage` is promised of modes at the calibrated cut"):
+        calibrated(predictor).modes(torch.rand(1, 1, 8, 8), coverage=0.5, **other)
+
+
 def test_modes_of_vectors_are_two_deviations_apart():
     config = preset("vector")
     predictor = Predictor(build_modal(config).eval(), config)

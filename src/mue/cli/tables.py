@@ -124,7 +124,9 @@ def _(result: PredictionResult) -> None:
     for content in result.report:
         table = Table("rank", "probability", "codes", "spread", title=content["image"])
         for answer in content["answers"]:
-            codes = " ".join(str(member["code"]) for member in answer["members"])
+            members = answer["members"]
+            codes = " ".join(str(m["code"]) for m in members if m["code"] >= 0)
+            codes = codes or f"{len(members)} without a code"
             numbers = f"{answer['prob']:.4f}", codes, f"{answer['spread']:.3f}"
             table.add_row(str(answer["rank"]), *numbers)
         table.add_row("rest", f"{content['rest']:.4f}", "", "", style="dim")

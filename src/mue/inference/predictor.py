@@ -158,6 +158,10 @@ class Predictor:
         `cut` is the level of the tree, by default the one that calibration chose. `coverage` asks
         for as many modes as hold the answer of a new rater with that probability.
         """
+        if coverage is not None and (by == "code" or cut not in (None, self.cut)):
+            raise MueError(
+                "`coverage` is promised of modes at the calibrated cut; leave out `by` and `cut`"
+            )
         limit = None if coverage is None else self._limit(coverage)
         k = min(self.max_answers, SAMPLES if self.is_sampler else MAX_SAMPLES) if k is None else k
         h = self.propose(image, k, min_prob=MIN_PROB if k > _FEW else 0.0, generator=generator)
