@@ -20,6 +20,7 @@ import torch.nn.functional as F
 import mue
 from mue.evaluation.conformal import covered, limit_for, reachable
 from mue.evaluation.raters import RaterEvaluation, evaluate_raters
+from mue.metrics.ranked import up_to
 from mue.training.checkpoint import commit
 from pages import RESULTS, insert, markdown
 
@@ -49,8 +50,7 @@ class Slices:
     def modes(self, limit: float, patients: set[str]) -> float:
         """How many modes are shown, on average over slices."""
         prob = self.prob[self.kept(patients)]
-        shown = (prob.cumsum(dim=1) - prob <= limit) & (prob > 0)
-        return shown.sum(dim=1).double().mean().item()
+        return up_to(prob, limit).sum(dim=1).double().mean().item()
 
 
 def divisions(slices: Slices, asked: float) -> tuple[list[float], list[float]]:

@@ -6,7 +6,8 @@ Axes as in `mue.types`: b batch, k answers, m modes, `*y` the axes of one answer
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from mue.errors import MueError
 from mue.metrics.overlap import iou_distance
+from mue.metrics.ranked import entropy, up_to
 
 Distance = Callable[[Tensor, Tensor], Tensor]
 """Distance of every pair of answers: (b m *y), (b n *y) -> (b m n)."""
@@ -85,15 +87,18 @@ class Tree:
         tensor([[0, 0, 2]])
         """
         k = self.parent.shape[1]
-        group = torch.where(self.height <= cut, self.parent, torch.arange(k, device=self.device))
+        itself = torch.arange(k, device=self.parent.device)
+        group = torch.where(self.height <= cut, self.parent, itself)
         for _ in range((k - 1).bit_length()):  # each pass doubles how far an answer has climbed
             group = group.gather(1, group)
         return group
 
-    @property
-    def device(self) -> torch.device:
-        """Where it is."""
-        return self.height.device
+
+def ungrouped(distance: Float[Tensor, "b k k"]) -> Tree:
+    """The tree that joins nothing: each answer is a mode."""
+    b, k, _ = distance.shape
+    parent = torch.arange(k, device=distance.device).repeat(b, 1)
+    return Tree(distance, parent, torch.full_like(parent, torch.inf, dtype=torch.double))
 
 
 def linkage(distance: Float[Tensor, "b k k"], prob: Float[Tensor, "b k"]) -> Tree:
@@ -108,8 +113,7 @@ def linkage(distance: Float[Tensor, "b k k"], prob: Float[Tensor, "b k"]) -> Tre
     alone = torch.eye(k, dtype=torch.bool, device=d.device) | (weight <= 0)[:, None]
     d = d.masked_fill(alone | alone.mT, torch.inf)
     weight = weight.clamp_min(torch.finfo(torch.double).tiny)
-    parent = torch.arange(k, device=d.device).repeat(b, 1)
-    height = torch.full_like(weight, torch.inf)
+    tree = ungrouped(distance)
     row = torch.arange(b, device=d.device)
     for _ in range(k - 1):  # each step is a few batched operations: k is small, b may be large
         least, pair = d.flatten(1).min(dim=1)
@@ -121,9 +125,9 @@ def linkage(distance: Float[Tensor, "b k k"], prob: Float[Tensor, "b k"]) -> Tre
         d[row, i], d[row, :, i] = joined, joined
         d[row, j], d[row, :, j] = torch.inf, torch.inf
         weight.scatter_(1, i[:, None], total)
-        parent.scatter_(1, j[:, None], i[:, None])
-        height.scatter_(1, j[:, None], least[:, None])
-    return Tree(distance, parent, height)
+        tree.parent.scatter_(1, j[:, None], i[:, None])
+        tree.height.scatter_(1, j[:, None], least[:, None])
+    return tree
 
 
 # --- the modes ------------------------------------------------------------------------------------
@@ -187,13 +191,9 @@ class Modes:
         """The modes of the same tree, cut at another level."""
         return modes_of(self.answers, self.answer_prob, self.answer_code, self.tree, cut)
 
-    def ranked_before(self) -> Float[Tensor, "b m"]:
-        """Probability of the modes ranked before each mode."""
-        return self.prob.cumsum(dim=1) - self.prob
-
     def first(self, limit: float, *, coverage: float | None = None) -> Modes:
         """The modes before which at most `limit` of the probability is ranked: always the first."""
-        return replace(self._kept(self.ranked_before() <= limit), coverage=coverage)
+        return replace(self._kept(up_to(self.prob, limit)), coverage=coverage)
 
     def top(self, k: int) -> Modes:
         """The k most probable modes."""
@@ -215,25 +215,20 @@ class Modes:
 
     def entropy(self) -> Float[Tensor, " b"]:
         """Entropy of the modes in nats; `rest` counts as one more."""
-        p = torch.cat([self.prob, self.rest[:, None]], dim=1)
-        return -torch.xlogy(p, p).sum(dim=1)
+        return entropy(self.prob)
 
     def cpu(self) -> Modes:
         """The same modes in the memory of the host."""
-        tree = Tree(self.tree.distance.cpu(), self.tree.parent.cpu(), self.tree.height.cpu())
-        names = ("y", "prob", "spread", "representative", "mode")
-        moved = {name: getattr(self, name).cpu() for name in (*names, *_ANSWERS)}
-        return replace(self, tree=tree, **moved)
+        return _on_host(replace(self, tree=_on_host(self.tree)))
 
 
-_ANSWERS = ("answers", "answer_prob", "answer_code")
+Tensors = TypeVar("Tensors", Tree, Modes)
 
 
-def ungrouped(distance: Float[Tensor, "b k k"]) -> Tree:
-    """The tree that joins nothing: each answer is a mode."""
-    b, k, _ = distance.shape
-    parent = torch.arange(k, device=distance.device).repeat(b, 1)
-    return Tree(distance, parent, torch.full_like(parent, torch.inf, dtype=torch.double))
+def _on_host(value: Tensors) -> Tensors:
+    """A copy with every tensor in the memory of the host."""
+    found = {field.name: getattr(value, field.name) for field in fields(value)}
+    return replace(value, **{n: v.cpu() for n, v in found.items() if isinstance(v, Tensor)})
 
 
 def modes_of(

@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mue.errors import MueError
+from mue.metrics.ranked import entropy
 from mue.modes import Distance, Modes, linkage, mask_distance, modes_of
 
 
@@ -191,6 +192,10 @@ class Hypotheses:
         """Probability left to the answers that were not kept."""
         return (1 - self.prob.sum(dim=1)).clamp_min(0)
 
+    def top(self, k: int) -> Hypotheses:
+        """The k most probable answers."""
+        return Hypotheses(self.y[:, :k], self.prob[:, :k], self.code[:, :k])
+
     def normalized(self) -> Hypotheses:
         """Return the same answers with `prob` summing to 1, as the metrics need.
 
@@ -246,5 +251,4 @@ class Hypotheses:
         >>> h.entropy()
         tensor([0.6931])
         """
-        p = torch.cat([self.prob, self.rest[:, None]], dim=1)
-        return -torch.xlogy(p, p).sum(dim=1)
+        return entropy(self.prob)

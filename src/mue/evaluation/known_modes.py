@@ -15,7 +15,6 @@ from mue.evaluation.answers import GROUPED, Progress, codes_in_use, propose_all
 from mue.inference.predictor import Predictor
 from mue.metrics.interval import Interval, interval
 from mue.metrics.modes import mode_mae, mode_probabilities, mode_tv
-from mue.types import Hypotheses
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +113,7 @@ def evaluate_modes(
         predictor, source, inputs, k, batch=batch, seed=seed, progress=progress
     ):
         p = mode_probabilities(h.y, h.prob, case.ys)
-        first = Hypotheses(h.y[:, :GROUPED], h.prob[:, :GROUPED], h.code[:, :GROUPED])
-        modes = predictor.group(first).count
+        modes = predictor.group(h.top(GROUPED)).count
         found = p, case.q, h.rest, modes, h.code.flatten(), h.prob.flatten()
         batches.append(tuple(tensor.cpu() for tensor in found))
         group.extend(case.group)

@@ -33,7 +33,7 @@ from mue.metrics.energy import empirical, energy_distance, sample_indices
 from mue.metrics.interval import Interval, interval, interval_of
 from mue.metrics.matching import hm_iou
 from mue.metrics.overlap import top_dice
-from mue.metrics.ranked import AT_LEAST, mode_shares, modes_for, ranked_before, rater_modes
+from mue.metrics.ranked import AT_LEAST, mode_shares, modes_for, ranked_before, rater_modes, up_to
 from mue.modes import Modes, linkage, modes_of, ungrouped
 from mue.types import Case, Hypotheses
 
@@ -54,7 +54,8 @@ FIRST = (1, 2, 3)
 class Masks:
     """A batch of slices: answers s, cut at one half, by probability p (normalised); raters by q.
 
-    `modes` are those of the first `GROUPED` answers, `iou` is of these answers and the raters.
+    `modes` are those of the first `GROUPED` answers, `iou` is of these answers and the raters,
+    `rater_mode` the mode of each rater.
     """
 
     s: Bool[Tensor, "b k c h w"]
@@ -64,11 +65,8 @@ class Masks:
     hypotheses: Hypotheses
     d: energy.Distances
     modes: Modes
-
-    @property
-    def iou(self) -> Float[Tensor, "b k2 m"]:
-        """Of each answer that is in a mode, and each rater."""
-        return 1 - self.d.sy[:, : self.modes.mode.shape[1]]
+    iou: Float[Tensor, "b k2 m"]
+    rater_mode: Int[Tensor, "b m"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,14 +130,9 @@ def _dice_top(m: Masks) -> Tensor:
 
 def _coverage(m: Masks, k: int) -> Tensor:
     """Share of the raters who find their answer among the representatives of the first k modes."""
-    first = m.modes.top(k)
-    iou = m.iou.gather(1, first.representative[..., None].expand(-1, -1, m.q.shape[1]))
-    found = (iou >= AT_LEAST) & (first.prob > 0)[..., None]
-    return (found.any(dim=1) * m.q).sum(dim=1)
-
-
-def _in_no_mode(m: Masks) -> Tensor:
-    return ((rater_modes(m.iou, m.modes.mode) < 0) * m.q).sum(dim=1)
+    first = m.modes.representative[:, :k, None].expand(-1, -1, m.q.shape[1])
+    found = (m.iou.gather(1, first) >= AT_LEAST).any(dim=1)
+    return (found * m.q).sum(dim=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +163,7 @@ METRICS: dict[str, Metric] = {
     "dice_top": Metric(_dice_top, higher_is_better=True),
     **{f"coverage_{k}": Metric(partial(_coverage, k=k), higher_is_better=True) for k in FIRST},
     "n90": Metric(lambda m: modes_for(m.modes.prob, 0.9).float()),
-    "in_no_mode": Metric(_in_no_mode),
+    "in_no_mode": Metric(lambda m: ((m.rater_mode < 0) * m.q).sum(dim=1)),
     "presence": Metric(lambda m: presence(m.s, m.p), in_report=False),
     "annotated": Metric(lambda m: annotated(m.ys, m.q), in_report=False),
     "entropy": Metric(lambda m: m.modes.entropy(), in_report=False),
@@ -294,16 +287,11 @@ class RaterEvaluation:
 
     def coverage(self) -> list[dict[str, float]]:
         """For each coverage that was promised: the share of raters covered, and modes shown."""
-        before = self.mode_prob.cumsum(dim=1) - self.mode_prob
         return [
             {
                 "promised": promised,
                 "covered": covered(limit, self.score, self.q, self.patient),
-                "modes": ((before <= limit) & (self.mode_prob > 0))
-                .sum(dim=1)
-                .double()
-                .mean()
-                .item(),
+                "modes": up_to(self.mode_prob, limit).sum(dim=1).double().mean().item(),
             }
             for promised, limit in self.promised
         ]
@@ -388,17 +376,17 @@ def evaluate_raters(
 
 def _masks(case: Case, h: Hypotheses, by: By, cut: float) -> Masks:
     s, p, ys = h.y > 0.5, h.normalized().prob, case.ys > 0.5
-    d = energy.distances(s, ys)
-    y, prob, code, ss = h.y[:, :GROUPED], p[:, :GROUPED], h.code[:, :GROUPED], d.ss
-    prob, ss = prob / prob.sum(dim=1, keepdim=True), ss[:, :GROUPED, :GROUPED]
-    tree = linkage(ss, prob) if by == "mode" else ungrouped(ss)
-    return Masks(s, p, ys, case.q, h, d, modes_of(y, prob, code, tree, cut))
+    d, first = energy.distances(s, ys), h.top(GROUPED).normalized()
+    ss, iou = d.ss[:, :GROUPED, :GROUPED], 1 - d.sy[:, :GROUPED]
+    tree = linkage(ss, first.prob) if by == "mode" else ungrouped(ss)
+    modes = modes_of(first.y, first.prob, first.code, tree, cut)
+    return Masks(s, p, ys, case.q, h, d, modes, iou, rater_modes(iou, modes.mode))
 
 
 def _raters_in_modes(m: Masks, at_least: float) -> tuple[Tensor, Tensor, Tensor]:
     """Probability of each mode, share of the raters in it, and `ranked_before` of each rater."""
     prob, mode = m.modes.prob, m.modes.mode
-    share = mode_shares(rater_modes(m.iou, mode), m.q, prob.shape[1])
+    share = mode_shares(m.rater_mode, m.q, prob.shape[1])
     return prob.cpu(), share.cpu(), ranked_before(m.iou, mode, prob, at_least).cpu()
 
 

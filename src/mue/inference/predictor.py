@@ -105,7 +105,6 @@ class Predictor:
         image: Shaped[Tensor | np.ndarray, "..."],
         k: int | None = None,
         *,
-        min_prob: float = 0.0,
         generator: torch.Generator | None = None,
         coverage: float,
     ) -> Modes: ...

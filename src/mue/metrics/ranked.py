@@ -5,7 +5,7 @@ overlaps most with theirs, if it does by `at_least` (IoU); otherwise in none.
 """
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 AT_LEAST = 0.5
@@ -36,14 +36,38 @@ def mode_shares(
     return (member * q[:, :, None]).sum(dim=1)
 
 
+def probability_before(prob: Float[Tensor, "b m"]) -> Float[Tensor, "b m"]:
+    """Probability of the modes ranked before each mode."""
+    return prob.cumsum(dim=1) - prob
+
+
+def up_to(prob: Float[Tensor, "b m"], limit: float) -> Bool[Tensor, "b m"]:
+    """The modes before which at most `limit` of the probability is ranked: always the first.
+
+    >>> up_to(torch.tensor([[0.6, 0.3, 0.1]]), 0.7)
+    tensor([[ True,  True, False]])
+    """
+    return (probability_before(prob) <= limit) & (prob > 0)
+
+
+def entropy(prob: Float[Tensor, "b m"]) -> Float[Tensor, " b"]:
+    """Entropy in nats; what the probabilities lack to 1 counts as one more answer.
+
+    >>> entropy(torch.tensor([[0.5, 0.5], [0.5, 0.0]]))
+    tensor([0.6931, 0.6931])
+    """
+    rest = (1 - prob.sum(dim=1, keepdim=True)).clamp_min(0)
+    p = torch.cat([prob, rest], dim=1)
+    return -torch.xlogy(p, p).sum(dim=1)
+
+
 def modes_for(prob: Float[Tensor, "b m"], share: float) -> Int[Tensor, " b"]:
     """How many modes, the most probable first, hold a share of the probability.
 
     >>> modes_for(torch.tensor([[0.6, 0.3, 0.1]]), 0.9)
     tensor([2])
     """
-    before = prob.cumsum(dim=1) - prob
-    return ((before < share - 1e-6) & (prob > 0)).sum(dim=1)
+    return ((probability_before(prob) < share - 1e-6) & (prob > 0)).sum(dim=1)
 
 
 def ranked_before(
@@ -60,6 +84,5 @@ def ranked_before(
     >>> ranked_before(iou, torch.tensor([[0, 1]]), prob)
     tensor([[0.0000, 0.8000,    inf]])
     """
-    before = prob.cumsum(dim=1) - prob
-    of_answer = before.gather(1, mode.clamp_min(0)).where(mode >= 0, torch.inf)
+    of_answer = probability_before(prob).gather(1, mode.clamp_min(0)).where(mode >= 0, torch.inf)
     return of_answer[..., None].where(iou >= at_least, torch.inf).amin(dim=1)
