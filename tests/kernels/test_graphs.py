@@ -6,6 +6,7 @@ from mue.inference.predictor import Predictor
 from mue.kernels import accelerate
 from mue.kernels.graphs import CudaGraph
 from mue.models.build import build_modal
+from mue.types import Hypotheses
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
 
@@ -65,6 +66,25 @@ def test_answers_do_not_depend_on_being_captured(name: str, half: bool):
 
 @on_gpu
 @pytest.mark.gpu
+def test_modes_do_not_depend_on_being_captured():
+    config = preset("toy")
+    torch.manual_seed(0)
+    predictor = Predictor(build_modal(config).eval().cuda(), config)
+    fast = accelerate(predictor)
+    for seed in (0, 1, 2, 3):
+        g = torch.Generator("cuda").manual_seed(seed)
+        masks = (torch.rand(5, 6, 1, 8, 8, device="cuda", generator=g) > 0.6).float()
+        prob = torch.rand(5, 6, device="cuda", generator=g).softmax(dim=1)
+        prob, code = prob.sort(dim=1, descending=True)
+        h = Hypotheses(masks, prob, code)
+        found, alone = fast.group(h), predictor.group(h)
+        assert torch.equal(found.tree.parent, alone.tree.parent)
+        assert torch.equal(found.tree.height, alone.tree.height)
+        assert torch.equal(found.prob, alone.prob)
+
+
+@on_gpu
+@pytest.mark.gpu
 def test_only_the_graphs_used_last_are_kept():
     config = preset("toy")
     predictor = accelerate(Predictor(build_modal(config).eval().cuda(), config))
@@ -72,7 +92,8 @@ def test_only_the_graphs_used_last_are_kept():
         for b in (1, 2):
             predictor.propose(torch.rand(b, 1, 16, 16, device="cuda"), k)
     kept = list(vars(predictor)["_entries"])
-    assert [(shape[0], k) for shape, k in kept] == [(b, k) for k in (3, 4, 5, 6) for b in (1, 2)]
+    found = [(shape[0], k) for _, k, shape in kept]
+    assert found == [(b, k) for k in (3, 4, 5, 6) for b in (1, 2)]
 
 
 def test_on_a_cpu_a_predictor_is_left_as_it_is():

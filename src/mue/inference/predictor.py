@@ -19,6 +19,7 @@ from mue.models.probunet import ProbUNet
 from mue.modes import (
     Distance,
     Modes,
+    Tree,
     class_distance,
     euclidean_distance,
     linkage,
@@ -171,8 +172,11 @@ class Predictor:
     def group(self, h: Hypotheses, *, by: By = "mode", cut: float | None = None) -> Modes:
         """Group answers of this model by the distance that suits their likelihood."""
         distance, prob = self.distance(h.y, h.y), h.prob.where(h.prob >= MIN_PROB, 0)
-        tree = ungrouped(distance) if by == "code" else linkage(distance, prob)
+        tree = ungrouped(distance) if by == "code" else self._tree(distance, prob)
         return modes_of(h.y, prob, h.code, tree, self.cut if cut is None else cut)
+
+    def _tree(self, distance: Tensor, prob: Tensor) -> Tree:
+        return linkage(distance, prob)
 
     @property
     def distance(self) -> Distance:

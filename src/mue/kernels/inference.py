@@ -1,12 +1,14 @@
-"""A predictor whose answers are CUDA graphs."""
+"""A predictor whose answers and trees of answers are CUDA graphs."""
 
 from __future__ import annotations
 
 import functools
 import warnings
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Lock
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,6 +17,7 @@ from mue.inference.predictor import Answers, Predictor
 from mue.kernels.graphs import CudaGraph
 from mue.kernels.plan import first_line
 from mue.models.modal import Modal
+from mue.modes import Tree
 
 _SMALL = 1 << 21
 """Elements in the answers up to which a GPU waits for the host, and a graph pays."""
@@ -29,10 +32,13 @@ def accelerate_predictor(predictor: Predictor) -> Predictor:
     return GraphPredictor(predictor)
 
 
+Result = TypeVar("Result")
+
+
 @dataclass(frozen=True, slots=True)
-class _Entry:
-    x: Tensor
-    graph: CudaGraph[Answers]
+class _Entry(Generic[Result]):
+    inputs: tuple[Tensor, ...]
+    graph: CudaGraph[Result]
 
 
 class GraphPredictor(Predictor):
@@ -45,32 +51,48 @@ class GraphPredictor(Predictor):
 
     def __init__(self, predictor: Predictor) -> None:
         super().__init__(predictor.network, predictor.config, half=predictor.half)
-        self._entries: OrderedDict[tuple[torch.Size, int], _Entry] = OrderedDict()
-        self._lock = Lock()  # a graph has one buffer for its input
+        self._entries: OrderedDict[tuple[object, ...], _Entry[Any]] = OrderedDict()
+        self._lock = Lock()  # a graph has one buffer for each of its inputs
         self._captures = True
 
     def _answers(self, x: Tensor, k: int, min_prob: float, generator: torch.Generator) -> Answers:
         elements = x.numel() // x.shape[1] * k * self.config.model.c_out
         if min_prob > 0 or elements > _SMALL or not self._captures:
             return super()._answers(x, k, min_prob, generator)
+        answer = super()._answers
         with self._lock:
-            entry = self._entry(x, k)
-            entry.x.copy_(x)
-            found = entry.graph()
+            found = self._replay("answers", lambda x: answer(x, k, 0.0, generator), x, k=k)
             return Answers(found.y.clone(), found.prob.clone(), found.code.clone())
 
-    def _entry(self, x: Tensor, k: int) -> _Entry:
-        key = (x.shape, k)
+    def _tree(self, distance: Tensor, prob: Tensor) -> Tree:
+        if not self._captures:
+            return super()._tree(distance, prob)
+        with self._lock:
+            found = self._replay("tree", super()._tree, distance, prob)
+            return Tree(distance, found.parent.clone(), found.height.clone())
+
+    def _replay(
+        self, name: str, work: Callable[..., Result], *inputs: Tensor, k: int = 0
+    ) -> Result:
+        """What the work makes of the inputs; it depends on nothing else but its name and k."""
+        key = (name, k, *(x.shape for x in inputs))
         if key not in self._entries:
-            buffer = x.clone()
-            work = functools.partial(super()._answers, buffer, k, 0.0, torch.Generator())
-            graph = CudaGraph(work, x.device, warmup=1, on_failure=self._not_captured)
-            self._entries[key] = _Entry(buffer, graph)
+            buffers = tuple(x.clone() for x in inputs)
+            graph = CudaGraph(
+                functools.partial(work, *buffers),
+                self.device,
+                warmup=1,
+                on_failure=self._not_captured,
+            )
+            self._entries[key] = _Entry(buffers, graph)
         self._entries.move_to_end(key)
         while len(self._entries) > _KEPT:
             self._entries.popitem(last=False)
-        return self._entries[key]
+        entry = self._entries[key]
+        for buffer, x in zip(entry.inputs, inputs, strict=True):
+            buffer.copy_(x)
+        return entry.graph()
 
     def _not_captured(self, error: RuntimeError) -> None:
         self._captures = False
-        warnings.warn(f"answers are not captured: it failed ({first_line(error)})", stacklevel=5)
+        warnings.warn(f"answers are not captured: it failed ({first_line(error)})", stacklevel=6)
