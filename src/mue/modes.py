@@ -114,7 +114,7 @@ def linkage(distance: Float[Tensor, "b k k"], prob: Float[Tensor, "b k"]) -> Tre
     d = d.masked_fill(alone | alone.mT, torch.inf)
     weight = weight.clamp_min(torch.finfo(torch.double).tiny)
     tree = ungrouped(distance)
-    row = torch.arange(b, device=d.device)
+    row, nowhere = torch.arange(b, device=d.device), torch.full_like(d[:, 0], torch.inf)
     for _ in range(k - 1):  # each step is a few batched operations: k is small, b may be large
         least, pair = d.flatten(1).min(dim=1)
         i, j = pair // k, pair % k
@@ -123,7 +123,7 @@ def linkage(distance: Float[Tensor, "b k k"], prob: Float[Tensor, "b k"]) -> Tre
         total = share.sum(dim=1, keepdim=True)
         joined = (share.unsqueeze(2) * d[row[:, None], both]).sum(dim=1) / total
         d[row, i], d[row, :, i] = joined, joined
-        d[row, j], d[row, :, j] = torch.inf, torch.inf
+        d[row, j], d[row, :, j] = nowhere, nowhere
         weight.scatter_(1, i[:, None], total)
         tree.parent.scatter_(1, j[:, None], i[:, None])
         tree.height.scatter_(1, j[:, None], least[:, None])
