@@ -113,11 +113,12 @@ def linkage(distance: Float[Tensor, "b k k"], prob: Float[Tensor, "b k"]) -> Tre
     alone = torch.eye(k, dtype=torch.bool, device=d.device) | (weight <= 0)[:, None]
     d = d.masked_fill(alone | alone.mT, torch.inf)
     weight = weight.clamp_min(torch.finfo(torch.double).tiny)
-    tree = ungrouped(distance)
     row, nowhere = torch.arange(b, device=d.device), torch.full_like(d[:, 0], torch.inf)
+    joins: list[tuple[Tensor, Tensor, Tensor]] = []
     for _ in range(k - 1):  # each step is a few batched operations: k is small, b may be large
-        least, pair = d.flatten(1).min(dim=1)
+        height, pair = d.flatten(1).min(dim=1)
         i, j = pair // k, pair % k
+        joins.append((i, j, height))
         both = torch.stack([i, j], dim=1)
         share = weight.gather(1, both)
         total = share.sum(dim=1, keepdim=True)
@@ -125,8 +126,11 @@ def linkage(distance: Float[Tensor, "b k k"], prob: Float[Tensor, "b k"]) -> Tre
         d[row, i], d[row, :, i] = joined, joined
         d[row, j], d[row, :, j] = nowhere, nowhere
         weight.scatter_(1, i[:, None], total)
-        tree.parent.scatter_(1, j[:, None], i[:, None])
-        tree.height.scatter_(1, j[:, None], least[:, None])
+    tree = ungrouped(distance)
+    if joins:
+        i, j, height = (torch.stack(each, dim=1) for each in zip(*joins, strict=True))
+        tree.parent.scatter_(1, j, i)
+        tree.height.scatter_(1, j, height)
     return tree
 
 
