@@ -235,38 +235,60 @@ def _on_host(value: Tensors) -> Tensors:
     return replace(value, **{n: v.cpu() for n, v in found.items() if isinstance(v, Tensor)})
 
 
-def modes_of(
-    y: Float[Tensor, "b k *y"],
-    prob: Float[Tensor, "b k"],
-    code: Int[Tensor, "b k"],
-    tree: Tree,
-    cut: float,
-) -> Modes:
-    """The modes of answers whose tree is cut at a level."""
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The modes of a tree by their probability, as many as answers: the last are at probability 0.
+
+    What stands in `Modes` under the same names, before it is known how many modes there are.
+    """
+
+    prob: Float[Tensor, "b k"]
+    spread: Float[Tensor, "b k"]
+    representative: Int[Tensor, "b k"]
+    mode: Int[Tensor, "b k"]
+
+
+def ranking(tree: Tree, prob: Float[Tensor, "b k"], cut: float) -> Ranking:
+    """Cut a tree at a level and rank its modes."""
     if not 0 <= cut < torch.inf:
         raise MueError(f"`cut` must be a distance of at least 0, got {cut}")
     b, k = prob.shape
     answer, group, kept = torch.arange(k, device=prob.device), tree.groups(cut), prob > 0
     same = (group[:, :, None] == group[:, None]) * prob[:, None]
     total = same.sum(dim=2)  # not scatter_add_, whose order is not determined on a GPU
-    heads = (group == answer) & kept
-    order = total.masked_fill(~heads, -1).argsort(dim=1, descending=True, stable=True)
+    total = total.masked_fill((group != answer) | ~kept, 0)
+    total, order = total.sort(dim=1, descending=True, stable=True)
     rank = torch.empty_like(order).scatter_(1, order, answer.expand(b, k))
-    mode = rank.gather(1, group).where(kept, -1)
-    order = order[:, : int(heads.sum(dim=1).amax())]
-    missing = ~heads.gather(1, order)
-    member = mode[:, :, None] == answer[: order.shape[1]]
-    expected = (tree.distance * same).sum(dim=2)
-    least, representative = expected[:, :, None].masked_fill(~member, torch.inf).min(dim=1)
-    representative = representative.where(~missing, representative[:, :1])
-    total = total.gather(1, order).masked_fill(missing, 0)
-    rows = torch.arange(b, device=order.device)[:, None]
-    return Modes(
-        y=y[rows, representative],
+    mode = rank.gather(1, group).masked_fill(~kept, -1)
+    expected = (tree.distance * same).sum(dim=2)[:, :, None]
+    least, representative = expected.masked_fill(mode[:, :, None] != answer, torch.inf).min(dim=1)
+    missing = total <= 0
+    return Ranking(
         prob=total,
         spread=(least / total).masked_fill(missing, 0),
-        representative=representative,
+        representative=representative.where(~missing, representative[:, :1]),
         mode=mode,
+    )
+
+
+def modes_of(
+    y: Float[Tensor, "b k *y"],
+    prob: Float[Tensor, "b k"],
+    code: Int[Tensor, "b k"],
+    tree: Tree,
+    cut: float,
+    ranked: Ranking | None = None,
+) -> Modes:
+    """The modes of answers whose tree is cut at a level, or was cut and `ranked` there before."""
+    ranked = ranking(tree, prob, cut) if ranked is None else ranked
+    m = max(1, int((ranked.prob > 0).sum(dim=1).amax()))
+    rows = torch.arange(len(y), device=y.device)[:, None]
+    return Modes(
+        y=y[rows, ranked.representative[:, :m]],
+        prob=ranked.prob[:, :m],
+        spread=ranked.spread[:, :m],
+        representative=ranked.representative[:, :m],
+        mode=ranked.mode,
         answers=y,
         answer_prob=prob,
         answer_code=code,

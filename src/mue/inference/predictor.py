@@ -19,12 +19,14 @@ from mue.models.probunet import ProbUNet
 from mue.modes import (
     Distance,
     Modes,
+    Ranking,
     Tree,
     class_distance,
     euclidean_distance,
     linkage,
     mask_distance,
     modes_of,
+    ranking,
     ungrouped,
 )
 from mue.objective import pixel_values
@@ -171,12 +173,17 @@ class Predictor:
     @torch.inference_mode()
     def group(self, h: Hypotheses, *, by: By = "mode", cut: float | None = None) -> Modes:
         """Group answers of this model by the distance that suits their likelihood."""
-        distance, prob = self.distance(h.y, h.y), h.prob.where(h.prob >= MIN_PROB, 0)
-        tree = ungrouped(distance) if by == "code" else self._tree(distance, prob)
-        return modes_of(h.y, prob, h.code, tree, self.cut if cut is None else cut)
+        distance, prob = self.distance(h.y, h.y), h.prob.masked_fill(h.prob < MIN_PROB, 0)
+        cut = self.cut if cut is None else cut
+        if by == "code":
+            return modes_of(h.y, prob, h.code, ungrouped(distance), cut)
+        tree, ranked = self._ranked(distance, prob, cut)
+        return modes_of(h.y, prob, h.code, tree, cut, ranked)
 
-    def _tree(self, distance: Tensor, prob: Tensor) -> Tree:
-        return linkage(distance, prob)
+    def _ranked(self, distance: Tensor, prob: Tensor, cut: float) -> tuple[Tree, Ranking]:
+        """The tree of answers, and its modes."""
+        tree = linkage(distance, prob)
+        return tree, ranking(tree, prob, cut)
 
     @property
     def distance(self) -> Distance:

@@ -1,4 +1,4 @@
-"""A predictor whose answers and trees of answers are CUDA graphs."""
+"""A predictor whose answers and modes are CUDA graphs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
@@ -17,7 +17,7 @@ from mue.inference.predictor import Answers, Predictor
 from mue.kernels.graphs import CudaGraph
 from mue.kernels.plan import first_line
 from mue.models.modal import Modal
-from mue.modes import Tree
+from mue.modes import Ranking, Tree
 
 _SMALL = 1 << 21
 """Elements in the answers up to which a GPU waits for the host, and a graph pays."""
@@ -61,21 +61,23 @@ class GraphPredictor(Predictor):
             return super()._answers(x, k, min_prob, generator)
         answer = super()._answers
         with self._lock:
-            found = self._replay("answers", lambda x: answer(x, k, 0.0, generator), x, k=k)
+            found = self._replay("answers", lambda x: answer(x, k, 0.0, generator), x, by=k)
             return Answers(found.y.clone(), found.prob.clone(), found.code.clone())
 
-    def _tree(self, distance: Tensor, prob: Tensor) -> Tree:
+    def _ranked(self, distance: Tensor, prob: Tensor, cut: float) -> tuple[Tree, Ranking]:
         if not self._captures:
-            return super()._tree(distance, prob)
+            return super()._ranked(distance, prob, cut)
+        rank = super()._ranked
         with self._lock:
-            found = self._replay("tree", super()._tree, distance, prob)
-            return Tree(distance, found.parent.clone(), found.height.clone())
+            tree, found = self._replay(
+                "modes", lambda d, p: rank(d, p, cut), distance, prob, by=cut
+            )
+            copies = (getattr(found, f.name).clone() for f in fields(found))
+            return Tree(distance, tree.parent.clone(), tree.height.clone()), Ranking(*copies)
 
-    def _replay(
-        self, name: str, work: Callable[..., Result], *inputs: Tensor, k: int = 0
-    ) -> Result:
-        """What the work makes of the inputs; it depends on nothing else but its name and k."""
-        key = (name, k, *(x.shape for x in inputs))
+    def _replay(self, name: str, work: Callable[..., Result], *inputs: Tensor, by: float) -> Result:
+        """What the work makes of the inputs; besides, it depends on its name and `by` alone."""
+        key = (name, by, *(x.shape for x in inputs))
         if key not in self._entries:
             buffers = tuple(x.clone() for x in inputs)
             graph = CudaGraph(
