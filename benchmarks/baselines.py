@@ -190,9 +190,10 @@ def trainings(found: Outcome) -> str:
         if t.steps != usual:
             size += f" (the preset has {usual:,})"
             words.append(f"--train.steps {t.steps}")
-        target = f"runs/{name}-raw" if "calibration" in made else f"runs/{name}"
+        afterwards = "calibration" in made and not t.calibrate
+        target = f"runs/{name}-raw" if afterwards else f"runs/{name}"
         command = f"`{' '.join([*words, '--out', target])}`"
-        if "calibration" in made:
+        if afterwards:
             command += f", then `mue calibrate {target} runs/{name} --data lidc`"
         about = [f"`{config.method}`", size, str(t.seed), made["version"], made["commit"]]
         rows.append([f"`{name}`", *about, command])

@@ -81,7 +81,8 @@ def with_codes(config: Config, codes: int) -> Config:
 def plain_unet(config: Config) -> Config:
     """A U-Net of the same levels, widths and normalization that takes no code."""
     model = replace(config.model, tail=(), code_level=1, join="concatenate")
-    return replace(config, method="heads", model=model)
+    train = replace(config.train, calibrate=False)  # one answer has no probabilities
+    return replace(config, method="heads", model=model, train=train)
 
 
 class AnswerJobs:

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import inspect
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -417,3 +418,30 @@ def test_the_demonstration_prints_both_tables_and_says_where_everything_is(mue, 
     for line in ("report   shown/report.json", "figure   shown/figures/guess-exact/modes.png"):
         assert line in said.out.splitlines()
     assert "1000/1000" in said.err
+
+
+# --- validation -----------------------------------------------------------------------------------
+
+
+SHORT = "--train.steps 4 --train.batch 8 --train.validate-inputs 8 --compute.device cpu"
+
+
+def test_a_training_shows_its_validations_and_offers_calibration(mue):
+    said = mue(*f"train toy --out run --train.validate-every 2 --train.log-every 1 {SHORT}".split())
+    assert said.code == 0, said.err
+    assert "the best by validation" in said.err
+    assert "inputs not trained on: mue calibrate run run-calibrated\n" in said.out
+
+
+def test_calibration_is_not_offered_where_it_is_done_or_cannot_be(mue):
+    done = mue(*f"train toy --out done --train.calibrate {SHORT}".split())
+    assert done.code == 0, done.err
+    assert "calibrated on val: temperature" in done.err
+    vector = mue(*f"train vector --out vector {SHORT}".split())
+    assert "mue calibrate" not in done.out + vector.out
+
+
+def test_the_progress_line_has_the_last_validation_and_the_best(mue, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "240")
+    said = mue(*f"train toy --out run --train.validate-every 2 --train.log-every 1 {SHORT}".split())
+    assert re.search(r"codes \d  val mode_tv 0\.\d{4} \(best 0\.\d{4} at 2\)", said.err), said.err

@@ -15,15 +15,26 @@ from PIL import Image
 from torch import nn
 
 from mue.cli.main import main
+from mue.commands import train as command
+from mue.commands.calibrate import calibrate
 from mue.commands.train import Interrupted, train
-from mue.config.schema import ComputeConfig
+from mue.config.presets import preset
+from mue.config.schema import ComputeConfig, Config
 from mue.data.random import uniform
 from mue.data.synthetic.toy import Bars
 from mue.errors import MueError
 from mue.models.build import build_learner, build_modal
 from mue.nn.backbone import Backbone, Features
-from mue.training.checkpoint import RunError, export, load_config, load_network, load_state_
-from mue.training.log import NonFiniteError, read_log
+from mue.training.checkpoint import (
+    RunError,
+    export,
+    load_config,
+    load_network,
+    load_state_,
+    load_tensors,
+    origin,
+)
+from mue.training.log import NonFiniteError, best_validation, read_log, read_validations
 from mue.training.state import Training
 from mue.types import Pair
 
@@ -52,10 +63,15 @@ def same(one: Path, two: Path) -> bool:
     if (one / WEIGHTS).read_bytes() != (two / WEIGHTS).read_bytes():
         return False
     a, b = (resumed(folder) for folder in (one, two))
-    states = ([*t.learner.state_dict().values(), *t.ema.values()] for t in (a, b))
+    states = ([*t.learner.state_dict().values(), *t.ema.values(), *_best(t)] for t in (a, b))
     slots = (_slots(t) for t in (a, b))
     alike = itertools.chain(zip(*states, strict=True), zip(*slots, strict=True))
     return a.step == b.step and all(torch.equal(x, y) for x, y in alike)
+
+
+def _best(training: Training) -> list[torch.Tensor]:
+    best = training.best
+    return [] if best is None else [*best.weights.values(), best.score, best.step, best.since]
 
 
 def _slots(training: Training) -> list[torch.Tensor]:
@@ -441,6 +457,231 @@ def test_who_interrupts_twice_does_not_wait(tiny, tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt) as stop:
         train(tiny("exact"), tmp_path / "run")
     assert not isinstance(stop.value, Interrupted)
+
+
+# --- validation -----------------------------------------------------------------------------------
+
+
+VALIDATED: dict[str, Any] = {"ema": 0.9, "validate_every": 5, "validate_inputs": 8}
+
+
+def scored(monkeypatch, *scores: float) -> dict[int, dict[str, torch.Tensor]]:
+    """Validations with these scores, one after the other; returns the weights of each by step."""
+    left, seen = iter(scores), dict[int, dict[str, torch.Tensor]]()
+    validate = command.validate
+
+    def scoring(training, *sources):
+        seen[training.step] = {name: w.clone() for name, w in training.ema.items()}
+        return dataclasses.replace(validate(training, *sources), score=next(left))
+
+    monkeypatch.setattr(command, "validate", scoring)
+    return seen
+
+
+def test_validation_is_logged_and_shown_when_it_is_due_and_at_the_end(tiny, tmp_path):
+    shown = []
+    config = tiny("exact", **VALIDATED, log_every=100)
+    folder = train(config, tmp_path / "run", on_validation=shown.append)
+    assert [v.step for v in shown] == [5, 10, 12]
+    assert shown == read_validations(folder)
+    assert steps(folder) == [5, 6, 10, 12]  # a step is logged before it is validated
+    written = (folder / LOG).read_text().splitlines()
+    assert ["score" in line for line in written] == [0, 1, 0, 0, 1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "what", [{"method": "vq"}, {"method": "exact"}, {"method": "heads", "dropout": 0.5}]
+)
+def test_validation_leaves_every_step_of_a_training_as_it_is_without(tiny, tmp_path, what):
+    validated, plain = (
+        resumed(train(tiny(**what, ema=0.9, **more), tmp_path / name))
+        for name, more in {"a": {"validate_every": 1, "validate_inputs": 8}, "b": {}}.items()
+    )
+    for name, value in plain.learner.state_dict().items():
+        assert torch.equal(value, validated.learner.state_dict()[name]), name
+    for name, value in plain.ema.items():
+        assert torch.equal(value, validated.ema[name]), name
+    assert all(map(torch.equal, _slots(plain), _slots(validated)))
+
+
+def test_the_best_weights_are_exported_and_the_last_are_resumed_from(tiny, tmp_path, monkeypatch):
+    seen = scored(monkeypatch, 0.3, 0.2, 0.2)
+    messages: list[str] = []
+    out = train(tiny("exact", **VALIDATED), tmp_path / "run", on_message=messages.append)
+    exported, last = load_tensors(out / WEIGHTS), resumed(out)
+    for name, value in exported.items():
+        assert torch.equal(value, seen[10][name])
+    assert last.step == 12
+    assert any(not torch.equal(last.ema[name], value) for name, value in exported.items())
+    assert last.best is not None
+    assert (last.best.step, last.best.score, last.best.since) == (10, 0.2, 1)
+    best = best_validation(read_validations(out))
+    assert (best.step, best.score) == (10, 0.2)
+    assert messages[-1] == "the weights are those of step 10, the best by validation"
+
+
+def test_before_the_first_validation_the_last_weights_are_exported(tiny, tmp_path):
+    config = tiny("exact", ema=0.9, validate_every=8, validate_inputs=8)
+
+    def dying(record):
+        if record.step == 7:
+            raise Killed
+
+    with pytest.raises(Killed):
+        train(config, tmp_path / "run", on_record=dying)
+    exported, last = load_tensors(tmp_path / "run" / WEIGHTS), resumed(tmp_path / "run")
+    assert all(torch.equal(value, last.ema[name]) for name, value in exported.items())
+
+
+@pytest.fixture(scope="module")
+def calibrating(lesion_config) -> Config:
+    """Validated at steps 8, 16 and 20, saved at 10 and 20, then calibrated."""
+    more: dict[str, Any] = {"validate_every": 8, "validate_inputs": 6, "calibrate": True}
+    train = dataclasses.replace(lesion_config.train, steps=20, save_every=10, **more)
+    return dataclasses.replace(lesion_config, train=train)
+
+
+@pytest.fixture(scope="module")
+def calibrated(calibrating, lesions, tmp_path_factory) -> Path:
+    return train(calibrating, tmp_path_factory.mktemp("calibrated") / "run", data=lesions)
+
+
+@pytest.mark.parametrize("write", range(1, 11))
+def test_a_validated_and_calibrated_run_that_dies_before_any_of_its_writes_ends_the_same(
+    calibrating, calibrated, lesions, tmp_path, monkeypatch, write
+):
+    """Writes: configuration, log, (weights, state) twice, then calibrated, last the history."""
+    left, replace = iter(range(write - 1, -1, -1)), os.replace
+
+    def dying(source, target):
+        if next(left) == 0:
+            raise Killed
+        replace(source, target)
+
+    out = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", dying)
+        with pytest.raises(Killed):
+            train(calibrating, out, data=lesions)
+    train(calibrating, out, data=lesions, resume=True)
+    assert same(out, calibrated)
+    assert read_validations(out) == read_validations(calibrated)
+    assert [v.step for v in read_validations(out)] == [8, 16, 20]
+    assert files(out)[CONFIG] == files(calibrated)[CONFIG]
+
+
+@pytest.mark.parametrize("step", [5, 7, 11])
+def test_a_run_that_is_killed_after_a_validation_goes_on_to_the_same_validations(
+    tiny, tmp_path, step
+):
+    """Checkpoints are of steps 6 and 12, validations of 5, 10 and 12."""
+    config = tiny("exact", **VALIDATED)
+    whole = train(config, tmp_path / "whole")
+
+    def dying(record):
+        if record.step == step:
+            raise Killed
+
+    with pytest.raises(Killed):
+        train(config, tmp_path / "again", on_record=dying)
+    train(config, tmp_path / "again", resume=True)
+    assert same(tmp_path / "again", whole)
+    assert read_validations(tmp_path / "again") == read_validations(whole)
+    assert steps(tmp_path / "again") == list(range(1, 13))
+
+
+def test_training_stops_when_its_patience_is_out_and_is_then_finished(tiny, tmp_path, monkeypatch):
+    config = tiny("exact", ema=0.9, validate_every=2, validate_inputs=8, patience=2)
+    messages: list[str] = []
+    with monkeypatch.context() as patch:
+        seen = scored(patch, 0.3, 0.2, 0.3, 0.2)
+        out = train(config, tmp_path / "run", on_message=messages.append)
+    words = "stopped at step 8: 2 validations without a better one; the weights are those of step 4"
+    assert messages[-1].startswith(words)
+    assert [v.stopped for v in read_validations(out)] == [False, False, False, True]
+    assert steps(out)[-1] == resumed(out).step == 8
+    assert all(torch.equal(v, seen[4][name]) for name, v in load_tensors(out / WEIGHTS).items())
+    before = {name: files(out)[name] for name in KEPT}
+    messages.clear()
+    train(config, out, resume=True, on_message=messages.append)
+    assert {name: files(out)[name] for name in KEPT} == before
+    assert messages[-1].startswith(words)
+
+
+def test_patience_that_is_out_at_the_last_step_stopped_nothing(tiny, tmp_path, monkeypatch):
+    scored(monkeypatch, 0.3, 0.4)
+    config = tiny("exact", validate_every=6, validate_inputs=8, patience=1)
+    messages: list[str] = []
+    out = train(config, tmp_path / "run", on_message=messages.append)
+    assert resumed(out).step == 12
+    assert not any(v.stopped for v in read_validations(out))
+    assert messages[-1] == "the weights are those of step 6, the best by validation"
+
+
+def test_a_calibrated_training_is_that_of_mue_calibrate(calibrating, lesions, tmp_path):
+    messages: list[str] = []
+    plain = dataclasses.replace(calibrating.train, calibrate=False)
+    raw = train(dataclasses.replace(calibrating, train=plain), tmp_path / "raw", data=lesions)
+    out = train(calibrating, tmp_path / "run", data=lesions, on_message=messages.append)
+    calibrate(raw, tmp_path / "new", data=lesions, half=False, device="cpu")
+    ours, theirs, before = (load_tensors(f / WEIGHTS) for f in (out, tmp_path / "new", raw))
+    torch.testing.assert_close(ours, theirs)
+    assert (ours["prior.bias"] - before["prior.bias"]).abs().max() > 0.01
+    assert load_config(out).modes == load_config(tmp_path / "new").modes
+    assert origin(out)["calibration"]["shift"] == origin(tmp_path / "new")["calibration"]["shift"]
+    assert messages[-1].startswith("calibrated on val: temperature ")
+    kept = {name: files(out)[name] for name in KEPT}
+    train(calibrating, out, data=lesions, resume=True)  # nothing is left to do
+    assert {name: files(out)[name] for name in KEPT} == kept
+
+
+def test_a_data_set_of_ones_own_is_validated_and_calibrated_on_another(tiny, tmp_path):
+    config = tiny("exact", **VALIDATED, calibrate=True)
+    out = train(config, tmp_path / "run", source=Bars(), validation=Bars(seed=1))
+    assert [v.metric for v in read_validations(out)] == ["ged"] * 3
+    assert origin(out)["calibration"]["inputs"] == 1000
+
+
+class NoBars(Bars):
+    """A data set of finite length that is empty."""
+
+    def __len__(self) -> int:
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("what", "own", "words"),
+    [
+        (
+            {"validate_every": 5},
+            {"source": Bars()},
+            "`validation` must be a Source .* train.validate_every 5 and train.calibrate False;",
+        ),
+        ({"calibrate": True}, {"source": Bars()}, "`validation` must be a Source with inputs"),
+        ({}, {"validation": Bars()}, "`validation` must be left out without `source`: the data "),
+        (
+            {"validate_every": 5},
+            {"source": Bars(), "validation": NoBars()},
+            "`validation` must hold at least one input, got none",
+        ),
+    ],
+)
+def test_validation_that_cannot_be_is_refused_before_anything_is_written(
+    tiny, tmp_path, what, own, words
+):
+    with pytest.raises(MueError, match=words):
+        train(tiny("exact", **what), tmp_path / "run", **own)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_of_vectors_is_not_calibrated(tmp_path):
+    config = preset("vector")
+    masks = dataclasses.replace(config.objective, likelihood="bernoulli")
+    calibrated = dataclasses.replace(config.train, steps=1, calibrate=True)
+    config = dataclasses.replace(config, objective=masks, train=calibrated)
+    with pytest.raises(MueError, match="calibration compares answers as masks"):
+        train(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 # --- losses that are no numbers -------------------------------------------------------------------

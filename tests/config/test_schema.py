@@ -121,6 +121,22 @@ def test_a_run_of_before_a_field_was_renamed_is_still_read():
             r"codebook.revive_until must be a share of the training in \[0, 1\], got 1.5",
         ),
         (
+            lambda: TrainConfig(validate_every=-1),
+            "train.validate_every must be at least 0, got -1",
+        ),
+        (
+            lambda: TrainConfig(validate_inputs=0),
+            "train.validate_inputs must be at least 1, got 0",
+        ),
+        (
+            lambda: TrainConfig(patience=2),
+            "train.patience must be 0 where train.validate_every is 0, which is never, got 2",
+        ),
+        (
+            lambda: Config(method="probunet", train=TrainConfig(calibrate=True)),
+            "train.calibrate must be off, unless the method is `vq` or `exact` and .*, got True",
+        ),
+        (
             lambda: CodebookConfig(spread=float("inf")),
             "codebook.spread must be positive, got inf",
         ),

@@ -1,7 +1,7 @@
 import numpy as np
 
 from mue.plots.history import plot_history
-from mue.training.log import LogRecord
+from mue.training.log import LogRecord, ValidationRecord
 
 
 def test_a_history_has_the_losses_above_and_the_codes_below(pixels):
@@ -41,3 +41,31 @@ def test_a_baseline_without_codes_has_the_losses_alone():
         seconds=0.0,
     )
     assert len(plot_history([record, record], "").axes) == 1
+
+
+def test_validations_have_two_panels_and_the_best_is_marked(pixels):
+    record = LogRecord(
+        step=4,
+        prior=1.0,
+        reconstruction=2.0,
+        commitment=0.0,
+        total=3.0,
+        codes=2,
+        lr=0.1,
+        seconds=0.0,
+    )
+    validations = [
+        ValidationRecord(step, "ged", score, nll=score * 10, train_nll=9.0 - step, ece=0.1, codes=2)
+        for step, score in [(2, 0.4), (4, 0.2), (6, 0.3)]
+    ]
+    figure = plot_history([record], "how it went", validations)
+    _, score, likelihood, _ = figure.axes
+    curve, best = score.lines
+    np.testing.assert_allclose(np.asarray(curve.get_xydata()), [[2, 0.4], [4, 0.2], [6, 0.3]])
+    np.testing.assert_allclose(np.asarray(best.get_xydata()), [[4, 0.2]])
+    assert best.get_label() == "best: 0.2000 at step 4"
+    assert score.get_ylabel() == "ged"
+    values = {str(line.get_label()): np.asarray(line.get_ydata()) for line in likelihood.lines}
+    np.testing.assert_allclose(values["train"], [7, 5, 3])
+    np.testing.assert_allclose(values["val"], [4, 2, 3])
+    assert pixels(figure).std() > 5

@@ -34,7 +34,7 @@ from mue.training import distributed
 from mue.training.batches import batch_index
 from mue.training.checkpoint import load_config, load_state_
 from mue.training.distributed import RemoteError, WorkerLostError
-from mue.training.log import LogRecord, measure, read_log
+from mue.training.log import LogRecord, ValidationRecord, measure, read_log, read_validations
 from mue.training.loop import fit
 from mue.training.rendezvous import Rendezvous, agree_on_prefix, rendezvous
 from mue.training.state import Training
@@ -60,6 +60,13 @@ def tiny(method: Method, batch: int = 16, lr: float = 1e-3) -> Config:
         ),
         compute=ComputeConfig(device="cpu"),
     )
+
+
+def validated(**more: Any) -> Config:
+    """The same with a validation every other step."""
+    config = tiny("exact")
+    train = replace(config.train, validate_every=2, validate_inputs=40, **more)
+    return replace(config, train=train)
 
 
 def trained(method: Method) -> dict[str, Any]:
@@ -114,6 +121,11 @@ def asked_to_stop(record: LogRecord) -> None:
 def jobs(rank: int, folder: Path) -> dict[str, Callable[[], object]]:
     """Whole trainings, good and bad, of two processes. `two` makes `began` and a port for each."""
     vq, other = tiny("vq"), replace(tiny("vq"), compute=ComputeConfig(device="cuda"))
+
+    def hear(record: ValidationRecord) -> None:
+        with (folder / f"heard-{rank}").open("a") as file:
+            print(record, file=file)
+
     return {
         "lr": lambda: train(tiny("vq", lr=1e-3 * (rank + 1)), folder / "no"),
         "resume": lambda: train(vq, folder / "no", resume=rank == 1),
@@ -123,6 +135,8 @@ def jobs(rank: int, folder: Path) -> dict[str, Callable[[], object]]:
         "share": lambda: train(vq, folder / ("elsewhere", "began")[rank], resume=True),
         "stop": lambda: train(vq, folder / "stop", on_record=asked_to_stop if rank else None),
         "began": lambda: train(vq, folder / "began", resume=True),
+        "validated": lambda: train(validated(), folder / "validated", on_validation=hear),
+        "patience": lambda: train(validated(lr=1e-30, patience=2), folder / "patience"),
     }
 
 
@@ -261,6 +275,26 @@ def test_a_signal_to_one_process_stops_all_at_the_same_step_and_one_goes_on(two,
     assert [one["stop"] for one in two] == [said, said]
     assert state(place / "stop")["step"] == 7
     assert_same_run(train(tiny("vq"), place / "stop", resume=True), alone)
+
+
+def test_two_processes_validate_as_one_and_both_know_the_numbers(two, place, tmp_path):
+    assert "validated" not in two[0] | two[1]
+    alone = train(validated(), tmp_path / "run")
+    ours, theirs = read_validations(place / "validated"), read_validations(alone)
+    assert [r.step for r in ours] == [2, 4, 6, 8, 10, 12]
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.score == pytest.approx(other.score, abs=1e-3)
+        assert one.nll == pytest.approx(other.nll, rel=1e-3)
+    heard = [(place / f"heard-{rank}").read_text() for rank in (0, 1)]
+    assert heard[0] == heard[1] == "".join(f"{r}\n" for r in ours)
+
+
+def test_two_processes_lose_their_patience_at_the_same_step(two, place):
+    """With a learning rate next to nothing no validation is better than the first, of step 2."""
+    assert "patience" not in two[0] | two[1]
+    found = read_validations(place / "patience")
+    assert [(r.step, r.stopped) for r in found] == [(2, False), (4, False), (6, True)]
+    assert state(place / "patience")["step"] == 6
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from mue.commands.train import train
 from mue.errors import MueError
 from mue.training.checkpoint import load_config
-from mue.training.log import LOG, read_log
+from mue.training.log import LOG, ValidationRecord, best_validation, read_log, read_validations
 
 
 def test_a_last_line_that_was_cut_off_is_left_out(folder):
@@ -29,6 +29,35 @@ def test_any_other_line_that_is_no_record_is_refused_and_kept(folder, line):
         with pytest.raises(MueError, match=rf"log\.jsonl, line {row + 1}, must be a record"):
             train(load_config(folder), folder, resume=True)
         assert (folder / LOG).read_bytes() == damaged
+
+
+@pytest.fixture
+def validated(tiny, tmp_path):
+    config = tiny("exact", validate_every=4, validate_inputs=8)
+    return train(config, tmp_path / "validated")
+
+
+def test_steps_and_validations_are_told_apart(validated):
+    assert [r.step for r in read_log(validated)] == list(range(1, 13))
+    assert [r.step for r in read_validations(validated)] == [4, 8, 12]
+    assert all(isinstance(r, ValidationRecord) for r in read_validations(validated))
+
+
+@pytest.mark.parametrize("line", ['{"score": 1}', '{"step": 1, "score": 1, "unknown": 1}'])
+def test_a_line_that_is_no_validation_is_refused(validated, line):
+    with (validated / LOG).open("a") as log:
+        log.write(line + "\n")
+    for read in (read_log, read_validations):
+        with pytest.raises(MueError, match=r"log\.jsonl, line 16, must be a record of the log"):
+            read(validated)
+
+
+def test_the_best_validation_is_the_first_of_the_lowest_score():
+    records = [
+        ValidationRecord(step, "ged", score, nll=1.0, train_nll=1.0, ece=0.1, codes=4)
+        for step, score in [(1, 0.3), (2, 0.2), (3, 0.2)]
+    ]
+    assert best_validation(records) == records[1]
 
 
 def test_the_package_works_without_the_module_resource():

@@ -34,7 +34,14 @@ from mue.config.presets import PRESETS, Schedule, preset
 from mue.config.schema import Config
 from mue.errors import MueError
 from mue.training import distributed
-from mue.training.log import LogRecord, NonFiniteError, read_log
+from mue.training.log import (
+    LogRecord,
+    NonFiniteError,
+    ValidationRecord,
+    best_validation,
+    read_log,
+    read_validations,
+)
 from mue.version import __version__
 
 _PATIENCE = 1.0  # seconds that a process waits for the one that says what is wrong
@@ -125,17 +132,32 @@ def train_command(arguments: list[str], prog: str) -> None:
     with _said_once():
         start = _parse_train(arguments, prog)
     name, data = arguments[0], start.keywords["data"]
+    config: Config = start.keywords["config"]
     quiet, began = distributed.env_int("RANK", 0) != 0, time.monotonic()
+    resumed = start.keywords["resume"] and not quiet
+    validated = read_validations(start.keywords["out"]) if resumed else []
+    note = {"train": "", "val": ""}
     with progress_bars(disable=quiet) as show:
 
         def on_record(record: LogRecord) -> None:
-            note = (
+            note["train"] = (
                 f"prior {record.prior:.3f}  reconstruction {record.reconstruction:.3f}  "
                 f"commitment {record.commitment:.3f}  codes {record.codes}"
             )
-            show(name, record.step, start.keywords["config"].train.steps, note)
+            show(name, record.step, config.train.steps, "".join(note.values()))
 
-        folder = start(on_record=on_record, on_message=None if quiet else tables.print_note)
+        def on_validation(record: ValidationRecord) -> None:
+            validated.append(record)
+            best = best_validation(validated)
+            scores = f"{record.score:.4f} (best {best.score:.4f} at {best.step})"
+            note["val"] = f"  val {record.metric} {scores}"
+            show(name, record.step, config.train.steps, "".join(note.values()))
+
+        folder = start(
+            on_record=on_record,
+            on_validation=on_validation,
+            on_message=None if quiet else tables.print_note,
+        )
     if not quiet:
         tables.print_file("trained", folder)
         tables.print_file("figure", folder / "figures" / "history.png")
@@ -143,6 +165,12 @@ def train_command(arguments: list[str], prog: str) -> None:
         memory = max((r.memory for r in read_log(folder)), default=0)
         took = f"in {time.monotonic() - began:.0f} s, peak memory {memory:,} MiB"
         tables.print_line(f"{took}; next: {then}")
+        masks = config.method in ("vq", "exact") and config.objective.likelihood != "normal"
+        if masks and not config.train.calibrate:
+            command = f"mue calibrate {folder} {folder}-calibrated" + (
+                f" --data {data}" * bool(data)
+            )
+            tables.print_line(f"to fit its probabilities to inputs not trained on: {command}")
 
 
 def _parse_train(arguments: list[str], prog: str) -> functools.partial[Path]:

@@ -6,18 +6,27 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from torch import Tensor
 
 from mue.commands.report import Progress, load_models, progress_of, require_empty
 from mue.data.build import build_source, check_data
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.store import open_prepared
+from mue.data.source import Source
 from mue.devices import Device
 from mue.errors import MueError
+from mue.evaluation.answers import Progress as InputsProgress
 from mue.evaluation.calibrate import COVERAGE, Calibration, fit_calibration
 from mue.inference.load import find
+from mue.inference.predictor import Predictor
 from mue.metrics.ranked import AT_LEAST
 from mue.models.modal import Modal
 from mue.training import checkpoint
+
+INPUTS = 1000
+"""Inputs that a model of generated data is calibrated on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +45,7 @@ def calibrate(
     data: str | Path | None = None,
     coverage: Sequence[float] = COVERAGE,
     iou: float = AT_LEAST,
-    inputs: int = 1000,
+    inputs: int = INPUTS,
     seed: int = 0,
     half: bool = True,
     device: Device = "auto",
@@ -63,31 +72,60 @@ def calibrate(
     """
     folder, target = find(model), Path(out)
     (loaded,) = load_models([model], device=device, plain=True)  # exported weights stay exact
-    predictor = loaded.predictor
-    network, where = predictor.network, predictor.device
-    check_data(predictor.config.data, data)
+    check_data(loaded.predictor.config.data, data)
     require_empty(target)
+    found = calibrate_predictor(
+        loaded.predictor,
+        data,
+        coverage=coverage,
+        iou=iou,
+        inputs=inputs,
+        seed=seed,
+        progress=progress_of(loaded.name, progress),
+    )
+    checkpoint.export(folder, target, half=half, changed=found.weights, about=found.about)
+    return CalibrationResult(found.calibration, target, tuple(sorted(target.iterdir())))
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """A calibration, the weights that it changes, and what config.json then says."""
+
+    calibration: Calibration
+    weights: dict[str, Tensor]
+    about: dict[str, Any]
+
+
+def calibrate_predictor(
+    predictor: Predictor,
+    data: str | Path | None,
+    *,
+    source: Source | None = None,
+    coverage: Sequence[float] = COVERAGE,
+    iou: float = AT_LEAST,
+    inputs: int = INPUTS,
+    seed: int = 0,
+    progress: InputsProgress | None = None,
+) -> Calibrated:
+    """Calibrate a model on the val split of its data, or on the first `inputs` of a `source`."""
     patient: list[str] | None = None
+    check_images(predictor.network.axes)
+    if inputs < 1:
+        raise MueError(f"`inputs` must be at least 1, got {inputs}")
     if data is not None:
         prepared = open_prepared(data)
-        source = Slices(prepared, "val", device=where)
+        source = Slices(prepared, "val", device=predictor.device)
         inputs, about = len(source), {"data": prepared.digest}
         patient = [row.patient for row in source.rows]
-    elif network.axes == 1:
-        raise MueError(
-            "calibration compares answers as masks, and the answers of this model are vectors; "
-            "take a model of images"
-        )
-    elif inputs < 1:
-        raise MueError(f"`inputs` must be at least 1, got {inputs}")
-    else:
-        source = build_source(predictor.config.data, "val", seed=seed, device=where)
+    elif source is None:
+        source = build_source(predictor.config.data, "val", seed=seed, device=predictor.device)
         about = {"inputs": inputs, "seed": seed}
-    show = progress_of(loaded.name, progress)
+    else:
+        about = {"inputs": inputs}
     found = fit_calibration(
-        predictor, source, inputs, coverage=coverage, iou=iou, patient=patient, progress=show
+        predictor, source, inputs, coverage=coverage, iou=iou, patient=patient, progress=progress
     )
-    assert isinstance(network, Modal)  # `fit_calibration` refuses others
+    assert isinstance(predictor.network, Modal)  # `fit_calibration` refuses others
     calibration = {
         "split": "val",
         **about,
@@ -100,6 +138,13 @@ def calibrate(
     }
     config = dataclasses.replace(predictor.config, modes=found.modes)
     written = {"config": dataclasses.asdict(config), "calibration": calibration}
-    changed = found.fold(network)
-    checkpoint.export(folder, target, half=half, changed=changed, about=written)
-    return CalibrationResult(found, target, tuple(sorted(target.iterdir())))
+    return Calibrated(found, found.fold(predictor.network), written)
+
+
+def check_images(axes: int) -> None:
+    """Refuse to calibrate a model of vectors: its answers are no masks."""
+    if axes == 1:
+        raise MueError(
+            "calibration compares answers as masks, and the answers of this model are vectors; "
+            "take a model of images"
+        )

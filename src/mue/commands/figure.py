@@ -30,7 +30,7 @@ from mue.inference.load import find
 from mue.inference.predictor import SAMPLES, By, Predictor
 from mue.metrics.calibration import reliability
 from mue.models.probunet import ProbUNet
-from mue.training.log import read_log
+from mue.training.log import read_log, read_validations
 from mue.types import Case
 
 if TYPE_CHECKING:
@@ -125,7 +125,8 @@ def _history(model: LoadedModel) -> Figures:
     from mue.plots.history import plot_history
 
     if model.source is not None and (records := read_log(find(model.source))):
-        yield "history.png", plot_history(records, model.name)
+        validations = read_validations(find(model.source))
+        yield "history.png", plot_history(records, model.name, validations)
 
 
 def _kind(model: LoadedModel) -> str:

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import signal
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sized
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -15,21 +15,32 @@ from torch import nn
 from mue import collectives
 from mue.acceleration import accelerated
 from mue.atomic import UNFINISHED
+from mue.commands.calibrate import INPUTS, calibrate_predictor, check_images
 from mue.config.schema import Config
 from mue.data.build import build_source, check_data, check_shapes
 from mue.data.prepared.store import open_prepared
 from mue.data.source import Source
 from mue.devices import choose_device
 from mue.errors import MueError
+from mue.evaluation.validation import predictor_of, validate, validation_source
 from mue.models.learner import Learner
 from mue.nn.backbone import Backbone
 from mue.training import checkpoint, distributed
 from mue.training.batches import batch_share
 from mue.training.checkpoint import STATE, RunError
-from mue.training.log import LogRecord, NonFiniteError, log_writer, measure, read_log, trim_log
+from mue.training.log import (
+    LogRecord,
+    NonFiniteError,
+    ValidationRecord,
+    log_writer,
+    measure,
+    read_log,
+    read_validations,
+    trim_log,
+)
 from mue.training.loop import fit
 from mue.training.rendezvous import rendezvous
-from mue.training.state import Training, seeded_learner
+from mue.training.state import Best, Training, seeded_learner
 from mue.version import __version__
 
 _OWN = "own"
@@ -46,10 +57,12 @@ def train(
     *,
     data: str | Path | None = None,
     source: Source | None = None,
+    validation: Source | None = None,
     backbone: Backbone | None = None,
     learner: Learner | None = None,
     resume: bool = False,
     on_record: Callable[[LogRecord], None] | None = None,
+    on_validation: Callable[[ValidationRecord], None] | None = None,
     on_message: Callable[[str], None] | None = None,
 ) -> Path:
     """Train a model into a run folder, and plot its history.
@@ -59,17 +72,22 @@ def train(
         out: The run folder, which must be empty or not exist yet.
         data: A folder of prepared slices, where `config.data` reads one.
         source: A data set of your own, in place of the one that `config.data` names.
+        validation: With `source`: inputs that it does not hold, for `train.validate_every` and
+            `train.calibrate`.
         backbone: An encoder and a decoder of your own, in place of `config.model.backbone`.
         learner: A learner of your own, an `nn.Module` with its network, in place of what
             `config.method` and `config.model` would build.
         resume: Continue from the last checkpoint of `out`. On a CPU the weights end equal, to the
             bit, to those of a run without the stop.
-        on_record: Called with each record of the log.
-        on_message: Called before the first step with a line on how it is computed.
+        on_record: Called with the record of each step that is logged.
+        on_validation: Called with the record of each validation.
+        on_message: Called with a line of text: how it is computed, why it stopped, what was
+            calibrated.
 
     Returns:
-        The run folder. Where a part is your own, its config.json says `own` in place of its name,
-        and `mue.load(folder, network=...)` loads it.
+        The run folder. Its weights are the best by validation, or the last without one. Where a
+        part is your own, its config.json says `own` in place of its name, and
+        `mue.load(folder, network=...)` loads it.
 
     Raises:
         RunError: The folder is not empty, or holds a run of another configuration.
@@ -91,6 +109,11 @@ def train(
             digest = None if data is None else open_prepared(data).digest
             learner = _complete(seeded_learner(config, backbone) if learner is None else learner)
             check_shapes(config, source, learner.network.axes)
+            validation = _validation(config, data, device, validation)
+            if validation is not None:
+                check_shapes(config, validation, learner.network.axes)
+            if config.train.calibrate:
+                check_images(learner.network.axes)
         facts = {"mue": __version__, "torch": torch.__version__, "device": device.type}
         facts |= {"--data": digest, "--resume": resume, **dict(_values(config))}
         group.require_equal(facts, "start all with the same command, data and versions")
@@ -108,21 +131,27 @@ def train(
             if resume and (folder / STATE).exists():
                 checkpoint.load_state_(folder, training)
             past = trim_log(folder, training.step)
-        if on_message is not None:
-            for line in (f"computing on {device.type}: {training.notes[0]}", *training.notes[1:]):
-                on_message(line)
+        say = on_message or (lambda _: None)
+        for line in (f"computing on {device.type}: {training.notes[0]}", *training.notes[1:]):
+            say(line)
         where = f"{folder} must be on a file system that all processes share"
         group.require_equal({"step": training.step}, where)
         with distributed.explain_lost_worker(), _explain_out_of_memory(config):
-            _loop(training, source, folder, past, on_record)
+            _loop(training, source, validation, folder, past, on_record, on_validation)
     finally:
         distributed.shutdown_()
     if group.rank == 0:
+        if training.best is not None:
+            say(_outcome(training, training.best))
+        if config.train.calibrate:
+            own = validation if config.data.name == _OWN else None
+            say(_calibrate_(folder, training, data, own))
         from mue.plots.history import plot_history
         from mue.plots.style import save_figure
 
         title = f"{config.method} on {config.data.name}, seed {config.train.seed}"
-        save_figure(plot_history(read_log(folder), title), folder / "figures" / "history.png")
+        figure = plot_history(read_log(folder), title, read_validations(folder))
+        save_figure(figure, folder / "figures" / "history.png")
     return folder
 
 
@@ -145,6 +174,29 @@ def _source(
             f"{source.device}; build it there, or take compute.device auto"
         )
     return source.device, source
+
+
+def _validation(
+    config: Config, data: str | Path | None, device: torch.device, given: Source | None
+) -> Source | None:
+    """The inputs to validate and calibrate on; None where neither is asked for."""
+    t, own = config.train, config.data.name == _OWN
+    if given is not None and not own:
+        raise MueError(
+            f"`validation` must be left out without `source`: the data {config.data.name!r} have a "
+            "val split"
+        )
+    if given is not None and isinstance(given, Sized) and not len(given):
+        raise MueError("`validation` must hold at least one input, got none")
+    if not t.validate_every and not t.calibrate:
+        return None
+    if own and given is None:
+        raise MueError(
+            "`validation` must be a Source with inputs that `source` does not hold, for "
+            f"train.validate_every {t.validate_every} and train.calibrate {t.calibrate}; "
+            "give one, or take 0 and False"
+        )
+    return given or validation_source(config, data, device)
 
 
 def _complete(learner: Learner) -> Learner:
@@ -172,10 +224,12 @@ def _check(folder: Path, config: Config, digest: str | None, *, resume: bool) ->
         )
     if occupied:
         theirs = dict(_values(checkpoint.load_config(folder)))
-        theirs["--data"] = checkpoint.origin(folder)["data"]
+        origin = checkpoint.origin(folder)
+        theirs["--data"] = origin["data"]
         ours = {**dict(_values(config)), "--data": digest}
+        free = ("compute.", "modes.") if "calibration" in origin else ("compute.",)
         for name, value in theirs.items():
-            if not name.startswith("compute.") and ours[name] != value:
+            if not name.startswith(free) and ours[name] != value:
                 raise RunError(
                     f"{folder} holds a run with {name} = {value}, and {ours[name]} is asked for: "
                     "resume with the run's own configuration and data, or start in another folder"
@@ -195,13 +249,17 @@ def _values(section: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 def _loop(
     training: Training,
     source: Source,
+    validation: Source | None,
     folder: Path,
     past: float,
     on_record: Callable[[LogRecord], None] | None,
+    on_validation: Callable[[ValidationRecord], None] | None,
 ) -> None:
-    """Take the steps; log, save and stop where that is due."""
-    t, writer = training.config.train, collectives.rank() == 0
+    """Take the steps; log, validate, save and stop where that is due."""
+    t, writer, best = training.config.train, collectives.rank() == 0, training.best
     began, first = time.monotonic() - past, training.step + 1
+    if training.out_of_patience:
+        return
     with log_writer(folder) if writer else contextlib.nullcontext() as log, _interrupts() as asked:
         for step in fit(training, source):
             last = step.number == t.steps
@@ -209,7 +267,8 @@ def _loop(
             if step.number == first:
                 distributed.shorten_timeout_()
             saving = last or step.number % t.save_every == 0 or stop
-            if saving or step.number % t.log_every == 0:
+            validating = best is not None and (last or step.number % t.validate_every == 0)
+            if saving or validating or step.number % t.log_every == 0:
                 try:
                     record = measure(step, time.monotonic() - began)
                 except NonFiniteError as error:
@@ -222,13 +281,49 @@ def _loop(
                     log(record)
                 if on_record is not None:
                     on_record(record)
+            if best is not None and validation is not None and validating:
+                with distributed.long_timeout():
+                    found = validate(training, source, validation)
+                best.update_(found.score, step.number, training.ema)
+                if training.out_of_patience and not last:
+                    found, saving = dataclasses.replace(found, stopped=True), True
+                if log is not None:
+                    log(found)
+                if on_validation is not None:
+                    on_validation(found)
             if saving and writer:
                 checkpoint.save_state(folder, training)
+            if training.out_of_patience:
+                return
             if stop and not last:
                 distributed.any_process(
                     False
                 )  # waits until it is saved: `torchrun` ends all when one has ended
                 raise Interrupted(f"stopped at step {step.number}, saved in {folder}")
+
+
+def _outcome(training: Training, best: Best) -> str:
+    """Which weights are exported, and why training stopped early if it did."""
+    t, end = training.config.train, ""
+    if training.step < t.steps:
+        end = f"stopped at step {training.step}: {t.patience} validations without a better one; "
+    return f"{end}the weights are those of step {best.step}, the best by validation"
+
+
+def _calibrate_(
+    folder: Path, training: Training, data: str | Path | None, source: Source | None
+) -> str:
+    """Calibrate the exported weights where they are; returns what it changed.
+
+    It starts from the weights in memory, so that it may be repeated after a kill.
+    """
+    predictor = predictor_of(training, training.export())
+    inputs = len(source) if isinstance(source, Sized) else INPUTS
+    found = calibrate_predictor(predictor, data, source=source, inputs=inputs)
+    checkpoint.export(folder, folder, half=False, changed=found.weights, about=found.about)
+    c = found.calibration
+    change = f"energy distance {c.before:.4f} before, {c.after:.4f} after"
+    return f"calibrated on val: temperature {c.temperature:.3f}, {change}"
 
 
 @contextlib.contextmanager

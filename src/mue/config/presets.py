@@ -22,7 +22,12 @@ Schedule = Literal["short", "paper"]
 
 _AUGMENT = AugmentConfig(rotate=180.0, scale=0.2, shift=0.025, flip=True, intensity=0.1)
 _MILESTONES = TrainConfig(
-    warmup=200, clip=1.0, milestones=(0.5, 0.75, 0.9), factors=(0.3, 0.1, 0.03), ema=0.999
+    warmup=200,
+    clip=1.0,
+    milestones=(0.5, 0.75, 0.9),
+    factors=(0.3, 0.1, 0.03),
+    ema=0.999,
+    validate_every=500,
 )
 _COSINE = TrainConfig(schedule="cosine", clip=1.0)
 _LATE_CODE = ModelConfig(norm="group", code_level=5, join="scale-shift")  # cheap for many codes
@@ -47,7 +52,13 @@ def guess_exact(_: Schedule = "short") -> Config:
         codebook=CodebookConfig(size=8, width=16, spread=1.5),
         objective=replace(_SOFT_START, reconstruction=0.005),
         train=TrainConfig(
-            steps=8_000, lr=2e-3, warmup=100, schedule="cosine", ema=0.998, weight_decay=0.01
+            steps=8_000,
+            lr=2e-3,
+            warmup=100,
+            schedule="cosine",
+            ema=0.998,
+            weight_decay=0.01,
+            validate_every=500,
         ),
     )
 
@@ -64,7 +75,9 @@ def guess_quick(_: Schedule = "short") -> Config:
         model=replace(_LATE_CODE, levels=(8, 16, 32), tail=(64, 64), widths=(16, 8), code_level=4),
         codebook=CodebookConfig(size=6, width=16, spread=1.5),
         objective=replace(_SOFT_START, reconstruction=0.05, temperature=5.0),
-        train=replace(_COSINE, steps=1000, batch=64, lr=3e-3, ema=0.995, save_every=200),
+        train=replace(
+            _COSINE, steps=1000, batch=64, lr=3e-3, ema=0.995, save_every=200, validate_every=100
+        ),
     )
 
 
@@ -99,7 +112,16 @@ def lidc_exact(_: Schedule = "short") -> Config:
             _SOFT_START, reconstruction=0.01, energy=10.0, balance_until=0.05, prior_from=0.01
         ),
         train=replace(
-            _COSINE, steps=6_000, batch=32, lr=2e-3, warmup=100, ema=0.999, weight_decay=0.05
+            _COSINE,
+            steps=6_000,
+            batch=32,
+            lr=2e-3,
+            warmup=100,
+            ema=0.999,
+            weight_decay=0.05,
+            validate_every=500,
+            validate_inputs=1000,
+            calibrate=True,
         ),
     )
 
@@ -145,7 +167,9 @@ def toy(_: Schedule = "short") -> Config:
         objective=ObjectiveConfig(
             reconstruction=0.1, temperature=5.0, balance_until=0.2, prior_from=0.1
         ),
-        train=replace(_COSINE, steps=400, batch=64, lr=8e-3, ema=0.99, save_every=100),
+        train=replace(
+            _COSINE, steps=400, batch=64, lr=8e-3, ema=0.99, save_every=100, validate_every=100
+        ),
     )
 
 
@@ -157,7 +181,14 @@ def toy_vq(_: Schedule = "short") -> Config:
         codebook=CodebookConfig(size=32, width=16, revive_every=10, revive_until=0.3),
         objective=ObjectiveConfig(reconstruction=0.1, prior_from=0.3),
         train=replace(
-            _MILESTONES, steps=600, batch=64, lr=4e-3, warmup=30, ema=0.99, save_every=100
+            _MILESTONES,
+            steps=600,
+            batch=64,
+            lr=4e-3,
+            warmup=30,
+            ema=0.99,
+            save_every=100,
+            validate_every=100,
         ),
     )
 
@@ -173,7 +204,7 @@ def vector(_: Schedule = "short") -> Config:
             backbone="mlp", c_in=2, c_out=2, levels=(64, 64), tail=(), widths=(64, 64)
         ),
         objective=replace(normal, reconstruction=0.05, temperature=20.0),
-        train=replace(_COSINE, steps=2000, lr=3e-3, ema=0.998, save_every=500),
+        train=replace(_COSINE, steps=2000, lr=3e-3, ema=0.998, save_every=500, validate_every=500),
     )
 
 

@@ -212,11 +212,24 @@ class TrainConfig(_Section):
     """Steps between checkpoints."""
     log_every: Annotated[int, _COUNT] = 50
     """Steps between lines of the log."""
+    validate_every: Annotated[int, _NOT_NEGATIVE] = 0
+    """Steps between validations on inputs that are not trained on; the best weights by `ged` (for
+    generated data `mode_tv`) are exported in place of the last. 0 is never."""
+    validate_inputs: Annotated[int, _COUNT] = 256
+    """How many inputs, at most."""
+    patience: Annotated[int, _NOT_NEGATIVE] = 0
+    """Validations without a better one after which training stops; 0 is never."""
+    calibrate: bool = False
+    """Whether the exported model is calibrated at the end, as by `mue calibrate`."""
 
     def __post_init__(self) -> None:
         _Section.__post_init__(self)
         words = f"as many as the {len(self.milestones)} of train.milestones"
         _require(len(self.factors) == len(self.milestones), "train.factors", words, self.factors)
+        words = "0 where train.validate_every is 0, which is never"
+        _require(
+            self.validate_every > 0 or self.patience == 0, "train.patience", words, self.patience
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,6 +311,9 @@ class Config:
         masks = self.method == "exact" and self.objective.likelihood == "bernoulli"
         words = "off, unless the method is `exact` and objective.likelihood bernoulli"
         _require(masks or not reads, "codebook.reads_answers", words, reads)
+        ranks = self.method in ("vq", "exact") and self.objective.likelihood != "normal"
+        words = "off, unless the method is `vq` or `exact` and the answers are masks"
+        _require(ranks or not self.train.calibrate, "train.calibrate", words, self.train.calibrate)
 
     @property
     def stochastic(self) -> bool:

@@ -2,8 +2,8 @@
 
     config.json          the resolved configuration, with version and commit
     weights.safetensors  θ as it is evaluated
-    state.safetensors    all that `Training` holds
-    log.jsonl            a line every few steps
+    state.safetensors    all that `Training` holds, the best weights by validation among it
+    log.jsonl            a line every few steps, and one for each validation
 
 Each file is replaced in one step of the file system, so a reader finds the old one or the new one,
 never a part. Resuming reads `state.safetensors` alone: two files could not be replaced at once.
@@ -218,7 +218,10 @@ def load_state_(folder: Path, training: Training) -> None:
 def _state(training: Training) -> dict[str, Tensor]:
     """Every tensor that training changes, by name. The tensors are the training's own."""
     state = {f"learner.{k}": v.detach() for k, v in training.learner.state_dict().items()}
-    state |= {f"average.{k}": v for k, v in training.export().items()}
+    state |= {f"average.{k}": v for k, v in training.ema.items()}
     state |= {f"optimizer.0.{k}": v for k, v in training.optimizer.state.items()}
+    if (best := training.best) is not None:
+        state |= {f"best.weights.{k}": v for k, v in best.weights.items()}
+        state |= {"best.score": best.score, "best.step": best.step, "best.since": best.since}
     state["step"] = torch.tensor(training.step)
     return state

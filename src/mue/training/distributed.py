@@ -45,8 +45,22 @@ def env_int(name: str, default: int | None = None) -> int:
 
 def shorten_timeout_() -> None:
     """Lower the timeout of collectives after the first step, whose compilation may take minutes."""
+    _set_timeout_(*LOST_SECONDS)
+
+
+@contextlib.contextmanager
+def long_timeout() -> Generator[None]:
+    """The timeout of the first step, for a block in which one process computes for the others."""
+    _set_timeout_(*START_SECONDS)
+    try:
+        yield
+    finally:
+        shorten_timeout_()
+
+
+def _set_timeout_(name: str, default: int) -> None:
     if world() > 1 and dist.group.WORLD is not None:
-        dist.group.WORLD.set_timeout(timedelta(seconds=env_int(*LOST_SECONDS)))
+        dist.group.WORLD.set_timeout(timedelta(seconds=env_int(name, default)))
 
 
 @contextlib.contextmanager

@@ -1,11 +1,14 @@
-"""The log of a run, `log.jsonl`: one JSON object per line, one line every few steps."""
+"""The log of a run, `log.jsonl`: one JSON object per line.
+
+There is a `LogRecord` every few steps, and a `ValidationRecord` after that of its step.
+"""
 
 import contextlib
 import dataclasses
 import json
 import math
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +42,34 @@ class LogRecord:
     energy: float = 0.0
     memory: int = 0
     """Peak memory in MiB, of the GPU or else of the process; 0 where it is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationRecord:
+    """The numbers of one validation, as logged: means over inputs that are not trained on."""
+
+    step: int
+    metric: str
+    """What `score` is: `ged` where inputs have raters, `mode_tv` where their modes are known."""
+    score: float
+    nll: float
+    """Negative log-likelihood of the answers, in nats."""
+    train_nll: float
+    """The same for as many inputs of the training data: where it falls alone, it over-fits."""
+    ece: float
+    """Expected calibration error of the probabilities of modes."""
+    codes: int
+    """Codes in use."""
+    stopped: bool = False
+    """Whether training stopped here, by `train.patience`."""
+
+
+AnyRecord = LogRecord | ValidationRecord
+
+
+def best_validation(records: Sequence[ValidationRecord]) -> ValidationRecord:
+    """The record of the weights that are exported: the first of the lowest score."""
+    return min(records, key=lambda r: r.score)
 
 
 def measure(step: Step, seconds: float) -> LogRecord:
@@ -78,7 +109,7 @@ def peak_memory(device: torch.device) -> int:
 
 
 @contextlib.contextmanager
-def log_writer(folder: Path) -> Generator[Callable[[LogRecord], None]]:
+def log_writer(folder: Path) -> Generator[Callable[[AnyRecord], None]]:
     """Append records to the log, and to TensorBoard where it is installed."""
     with contextlib.ExitStack() as opened:
         board: Any = None
@@ -88,38 +119,55 @@ def log_writer(folder: Path) -> Generator[Callable[[LogRecord], None]]:
             board = opened.enter_context(SummaryWriter(folder / "tensorboard"))
         file = opened.enter_context((folder / LOG).open("a", encoding="utf-8"))
 
-        def write(record: LogRecord) -> None:
+        def write(record: AnyRecord) -> None:
             values = dataclasses.asdict(record)
             file.write(json.dumps(values) + "\n")
             file.flush()
             if board is not None:
+                group = "validation/" if isinstance(record, ValidationRecord) else ""
                 for name, value in values.items():
-                    if name != "step":
-                        board.add_scalar(name, value, record.step)
+                    if name not in ("step", "metric", "stopped"):
+                        name = values["metric"] if name == "score" else name
+                        board.add_scalar(group + name, value, record.step)
 
         yield write
 
 
 def read_log(folder: Path) -> list[LogRecord]:
-    """The records of a run, in order; none where there is no log.
+    """The records of the steps of a run, in order; none where there is no log."""
+    return [r for r in _read(folder) if isinstance(r, LogRecord)]
+
+
+def read_validations(folder: Path) -> list[ValidationRecord]:
+    """The records of the validations of a run, in order."""
+    return [r for r in _read(folder) if isinstance(r, ValidationRecord)]
+
+
+def _read(folder: Path) -> list[AnyRecord]:
+    """All records.
 
     A last line without its line feed was cut off by a kill, or is being written: it is left out.
     Any other line that is no record is refused.
     """
-    path, records = folder / LOG, list[LogRecord]()
+    path, records = folder / LOG, list[AnyRecord]()
     text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
     *lines, last = text.split("\n")
     for number, line in enumerate(lines, start=1):
         try:
-            records.append(LogRecord(**json.loads(line)))
+            records.append(_record(line))
         except (ValueError, TypeError):
             raise MueError(
                 f"{path}, line {number}, must be a record of the log, got {line[:80]!r}; "
                 "restore the file or remove the line"
             ) from None
     with contextlib.suppress(ValueError, TypeError):
-        records.append(LogRecord(**json.loads(last)))
+        records.append(_record(last))
     return records
+
+
+def _record(line: str) -> AnyRecord:
+    values = json.loads(line)
+    return ValidationRecord(**values) if "score" in values else LogRecord(**values)
 
 
 def trim_log(folder: Path, step: int) -> float:
@@ -127,8 +175,8 @@ def trim_log(folder: Path, step: int) -> float:
 
     All processes call it, and only the first one writes.
     """
-    kept = [r for r in read_log(folder) if r.step <= step]
+    kept = [r for r in _read(folder) if r.step <= step]
     if collectives.rank() == 0:
         lines = "".join(json.dumps(dataclasses.asdict(r)) + "\n" for r in kept)
         write_atomic(folder / LOG, lines.encode())
-    return kept[-1].seconds if kept else 0.0
+    return max((r.seconds for r in kept if isinstance(r, LogRecord)), default=0.0)

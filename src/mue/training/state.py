@@ -1,6 +1,6 @@
 """All that changes while training."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import torch
@@ -37,6 +37,34 @@ def seeded_learner(config: Config, backbone: Backbone | None = None) -> Learner:
         return build_learner(config, backbone)
 
 
+class Best:
+    """The weights of the lowest validation score so far, as tensors that a checkpoint holds.
+
+    Attributes:
+        weights: θ, by name.
+        score: Their score; infinite before the first validation.
+        step: The step they are of; 0 before the first validation.
+        since: How many validations there have been since, none of them better.
+    """
+
+    def __init__(self, weights: Mapping[str, Tensor]) -> None:
+        self.weights = {name: w.detach().clone() for name, w in weights.items()}
+        self.score = torch.tensor(torch.inf, dtype=torch.float64)
+        self.step, self.since = torch.tensor(0), torch.tensor(0)
+
+    @torch.no_grad()
+    def update_(self, score: float, step: int, weights: Mapping[str, Tensor]) -> None:
+        """Keep the weights if their score is lower."""
+        if not score < self.score:
+            self.since += 1
+            return
+        self.score.fill_(score)
+        self.step.fill_(step)
+        self.since.zero_()
+        for name, w in self.weights.items():
+            w.copy_(weights[name])
+
+
 class Training:
     """Networks, optimizer, averaged weights and `step`, the number of steps taken.
 
@@ -45,6 +73,7 @@ class Training:
         network: θ as it is being trained.
         module: What a step calls: the learner, or a copy of it that shares its parameters.
         ema: The averaged parameters of θ, by name.
+        best: What is best by validation; None for a training without.
         bfloat16: Whether convolutions and matrix products are computed in bfloat16.
         make_step: A subclass of `TrainStep` to take the steps in its place.
         notes: How it is computed, a line for each thing worth knowing.
@@ -73,6 +102,7 @@ class Training:
             )
         self.step = 0
         self.use_optimizer_(FlatAdamW(self.parameters(), config.train))
+        self.best = Best(self.ema) if config.train.validate_every else None
         self.make_step: Callable[[Training, Source], Any] | None = None
         self.notes: tuple[str, ...] = ("bfloat16" if self.bfloat16 else "float32",)
 
@@ -104,9 +134,14 @@ class Training:
         for mean, p in zip(self.ema.values(), self.network.parameters(), strict=True):
             mean.copy_(p)
 
+    @property
+    def out_of_patience(self) -> bool:
+        """Whether the last `train.patience` validations were no better than one before them."""
+        return self.best is not None and 0 < self.config.train.patience <= int(self.best.since)
+
     def export(self) -> dict[str, Tensor]:
-        """θ as it is evaluated and saved: averaged, where the configuration asks for it."""
-        return self.ema
+        """θ as it is evaluated and saved: the best by validation or, without one, the average."""
+        return self.ema if self.best is None or self.best.step == 0 else self.best.weights
 
 
 class _Checkpointed(nn.Sequential):

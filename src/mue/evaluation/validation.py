@@ -1,0 +1,133 @@
+"""Validation while training: the weights that would be exported, on inputs not trained on."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sized
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mue import collectives
+from mue.config.schema import Config, ObjectiveConfig
+from mue.data.build import SOURCES, build_source
+from mue.data.source import Source
+from mue.errors import MueError
+from mue.evaluation.answers import codes_in_use
+from mue.evaluation.raters import TOP
+from mue.inference.predictor import MIN_PROB, Predictor
+from mue.metrics.calibration import ece
+from mue.metrics.energy import energy_distance
+from mue.metrics.modes import mode_probabilities, mode_tv
+from mue.metrics.ranked import mode_shares, rater_modes
+from mue.modes import euclidean_distance
+from mue.objective import log_likelihood
+from mue.training.log import ValidationRecord
+from mue.training.state import Training
+from mue.types import Case, Hypotheses
+
+_BATCH = 32
+_TINY = 1e-6  # a pixel is at least this uncertain, or one wrong pixel decides the likelihood
+
+
+def validation_source(config: Config, data: str | Path | None, device: torch.device) -> Source:
+    """The val split of the data of a configuration: other patients, or other generated inputs."""
+    seed, resident = config.train.seed, config.compute.resident
+    try:
+        return build_source(
+            config.data, "val", seed=seed, device=device, data=data, resident=resident
+        )
+    except MueError as error:
+        raise MueError(
+            f"{error}; to train without validation take train.validate_every 0"
+        ) from None
+
+
+def predictor_of(training: Training, weights: Mapping[str, Tensor]) -> Predictor:
+    """A predictor that shares nothing with the training: copies of its network and of `weights`."""
+    network = cast("Any", copy.deepcopy(training.network))
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            parameter.copy_(weights[name])
+    return Predictor(network.requires_grad_(False).eval(), training.config)
+
+
+def validate(training: Training, source: Source, validation: Source) -> ValidationRecord:
+    """Measure the averaged weights of a training on `validation`. The training is not changed.
+
+    `source` is what is trained on. The first process computes and the others wait for its numbers,
+    so that all of them decide alike.
+    """
+    numbers = torch.zeros(5, dtype=torch.float64)
+    predictor = predictor_of(training, training.ema)
+    if collectives.rank() == 0:
+        numbers.copy_(_measure(predictor, source, validation))
+    collectives.all_sum_(numbers)
+    score, nll, train_nll, error, codes = numbers.tolist()
+    metric = "mode_tv" if _knows_modes(predictor) else "ged"
+    return ValidationRecord(training.step, metric, score, nll, train_nll, error, int(codes))
+
+
+def _knows_modes(predictor: Predictor) -> bool:
+    """Whether the answers of a case are all there are, each a mode with its probability.
+
+    Otherwise they are the masks of raters, as in prepared slices and data sets of one's own.
+    """
+    name = predictor.config.data.name
+    generated = name in SOURCES and name != "slices"
+    return generated or predictor.distance is euclidean_distance
+
+
+@torch.inference_mode()
+def _measure(predictor: Predictor, source: Source, validation: Source) -> Float[Tensor, "5"]:
+    """The numbers of a `ValidationRecord`, from `score` on."""
+    objective, known = predictor.config.objective, _knows_modes(predictor)
+    found: list[tuple[Tensor, ...]] = []
+    for case, h in _answers(predictor, validation):
+        if known:
+            p, q = mode_probabilities(h.y, h.prob, case.ys), case.q
+            score = mode_tv(p, q)
+        else:
+            each, modes = torch.cat([h.y, case.ys], dim=1), predictor.group(h.normalized())
+            k, d, p = h.y.shape[1], predictor.distance(each, each), modes.prob
+            sy, ss, yy = d[:, :k, k:], d[:, :k, :k], d[:, k:, k:]
+            score = energy_distance(sy, ss, yy, h.normalized().prob, case.q)
+            q = mode_shares(rater_modes(1 - sy, modes.mode), case.q, p.shape[1])
+        nll = negative_log_likelihood(h, case, objective)
+        code, prob = h.code.flatten(), h.prob.flatten()
+        found.append(tuple(t.cpu() for t in (score, nll, p[p > 0], q[p > 0], code, prob)))
+    score, nll, p, q, code, prob = (torch.cat(t) for t in zip(*found, strict=True))
+    seen = [
+        negative_log_likelihood(h, case, objective).cpu() for case, h in _answers(predictor, source)
+    ]
+    codes = torch.tensor(codes_in_use(predictor.codes, code, prob))
+    means = (t.double().mean() for t in (score, nll, torch.cat(seen), ece(p, q), codes))
+    return torch.stack(list(means))
+
+
+def _answers(predictor: Predictor, source: Source) -> Iterator[tuple[Case, Hypotheses]]:
+    """Inputs at equal distances in a finite data set, or the first of an endless one, answered."""
+    inputs, generator = predictor.config.train.validate_inputs, torch.Generator().manual_seed(0)
+    n = len(source) if isinstance(source, Sized) else inputs
+    count, k = min(inputs, n), min(TOP, predictor.max_answers)
+    for index in (torch.arange(count, device=predictor.device) * n // count).split(_BATCH):
+        case = source.case(index)
+        yield case, predictor.propose(case.x, k, min_prob=MIN_PROB, generator=generator)
+
+
+def negative_log_likelihood(
+    h: Hypotheses, case: Case, config: ObjectiveConfig
+) -> Float[Tensor, " b"]:
+    """-log sum_k p_k p(y | k, x), summed over pixels, the mean over the known answers y by weight.
+
+    Answers that were not kept count as impossible, so it is an upper bound. Probabilities of pixels
+    stay within 1e-6 of 0 and 1.
+    """
+    kind, y = config.likelihood, h.y
+    if kind != "normal":
+        y = y.logit(_TINY) if kind == "bernoulli" else y.clamp_min(_TINY).log()
+    log_y = log_likelihood(y, case.ys, kind, config.deviation)
+    return -((h.prob.log()[:, :, None] + log_y).logsumexp(dim=1) * case.q).sum(dim=1)
