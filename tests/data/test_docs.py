@@ -14,6 +14,7 @@ from mue.commands.train import train
 from mue.config.presets import preset
 from mue.data.prepared.store import open_prepared
 from mue.data.source import Source
+from mue.training.log import read_validations
 
 PAGE = Path(__file__).parents[2] / "docs" / "data.md"
 
@@ -50,4 +51,9 @@ def test_a_data_set_of_ones_own_is_trained_on(page, tmp_path):
     model = dataclasses.replace(config.model, c_in=2)
     schedule = dataclasses.replace(config.train, steps=2, batch=4)
     config = dataclasses.replace(config, model=model, train=schedule)
-    assert (train(config, tmp_path / "run", source=source) / "weights.safetensors").exists()
+    validation = page["Arrays"](images[::-1], masks[::-1])
+    run = train(config, tmp_path / "run", source=source, validation=validation)
+    assert (run / "weights.safetensors").exists()
+    assert [v.metric for v in read_validations(run)] == ["ged"]
+    plain = dataclasses.replace(config, train=dataclasses.replace(schedule, validate_every=0))
+    assert (train(plain, tmp_path / "plain", source=source) / "weights.safetensors").exists()

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -168,6 +169,29 @@ def test_codes_that_are_not_in_use_gain_nothing(lesion_config, val):
     still = network(after)(val.case(torch.arange(1200)).x).log_prior.exp()[:, CODES:]
     assert still.sum(dim=1).max() < 0.02
     assert found.after == pytest.approx(distance(after, val), abs=0.005)
+
+
+class MovedOut(torch.optim.SGD):
+    """A search that ends where code 4, which decodes to the same mask as code 5, is impossible."""
+
+    def __init__(self, params, **_) -> None:
+        super().__init__(params)
+        params[1].data[CODES] = -40
+
+    def step(self, closure: Any = None) -> Any:
+        return closure()
+
+
+def test_a_mode_whose_first_code_is_shifted_out_keeps_its_other_codes(
+    lesion_config, val, monkeypatch
+):
+    predictor = distorted(lesion_config, 1.0, extra=2)
+    network(predictor).prior.bias[CODES:] = torch.tensor([1.0, 0.0])
+    monkeypatch.setattr(torch.optim, "LBFGS", MovedOut)
+    found = fit_calibration(predictor, val, len(val))
+    after = folded(predictor, found).modes(val.case(torch.arange(50)).x)
+    assert after.count.amin() >= 1
+    assert found.shift[CODES] == -40
 
 
 # --- what is written ------------------------------------------------------------------------------

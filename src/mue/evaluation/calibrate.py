@@ -135,7 +135,8 @@ def fit_calibration(
     before = loss().item()
     search.step(closure)
     temperature, moved = log_t.detach().exp(), torch.where(idle == 0, shift.detach(), idle)
-    prob = [b.prob(temperature, moved) for b in batches]
+    each = (b.prob(temperature, moved) for b in batches)
+    prob = [p.where(p >= MIN_PROB, 0) for p in each]  # as `Predictor.group` has them
     trees = [linkage(b.ss, p) for b, p in zip(batches, prob, strict=True)]
     cut = _best_cut(batches, prob, trees)
     found = [_modes(b, p, tree, cut) for b, p, tree in zip(batches, prob, trees, strict=True)]
@@ -151,8 +152,7 @@ def fit_calibration(
 
 
 def _modes(b: _Batch, prob: Tensor, tree: Tree, cut: float) -> Modes:
-    kept = prob.where(prob >= MIN_PROB, 0)
-    return modes_of(torch.zeros(*prob.shape, 0), kept, b.code, tree, cut)
+    return modes_of(torch.zeros(*prob.shape, 0), prob, b.code, tree, cut)
 
 
 def _best_cut(batches: list[_Batch], prob: list[Tensor], trees: list[Tree]) -> float:

@@ -29,7 +29,7 @@ from mue.training.log import ValidationRecord
 from mue.training.state import Training
 from mue.types import Case, Hypotheses
 
-_BATCH = 32
+_BATCH = 64
 _TINY = 1e-6  # a pixel is at least this uncertain, or one wrong pixel decides the likelihood
 
 
