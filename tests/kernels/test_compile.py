@@ -69,6 +69,26 @@ for ema, clip in ((0.9, 1.0), (0.0, 0.0)):
     for p, rounded in zip(found.parameters(), found.optimizer.rounded, strict=True):
         assert torch.equal(p.to(torch.bfloat16), rounded)
 """
+
+TERMS = """
+import torch
+from mue.config.presets import preset
+from mue.data.synthetic.toy import Bars
+from mue.kernels.compiled import compiled_or_plain
+from mue.training.loop import TrainStep
+from mue.training.state import Training
+
+def never(error):
+    raise error
+
+for name in ("toy-unet", "toy-mheads"):  # a reconstruction and no other term
+    training = Training(preset(name), torch.device("cpu"))
+    plain, step = (TrainStep(training, Bars()) for _ in range(2))
+    step.terms = compiled_or_plain(step.terms, never)
+    _, terms, loss = step.losses(0, step.prepare_(0))
+    assert loss.requires_grad and not terms.reconstruction.requires_grad
+    torch.testing.assert_close(loss, plain.losses(0, plain.prepare_(0))[2])
+"""
 needs_compiler = pytest.mark.skipif(
     not any(map(shutil.which, ("g++", "clang++"))), reason="there is no compiler"
 )
@@ -82,3 +102,8 @@ def test_a_compiled_step_learns_what_the_plain_one_learns():
 @needs_compiler
 def test_a_compiled_update_is_that_of_the_plain_optimizer():
     subprocess.run([sys.executable, "-c", UPDATES], check=True)
+
+
+@needs_compiler
+def test_a_compiled_objective_of_one_term_has_a_gradient():
+    subprocess.run([sys.executable, "-c", TERMS], check=True)

@@ -148,3 +148,27 @@ def test_twenty_steps_with_a_fault_differ_by_more_than_rounding(name):
 def test_twenty_steps_accelerated_are_twenty_plain_steps(name):
     """In a process of its own: checked types do not compile."""
     subprocess.run([sys.executable, str(TWENTY_STEPS), name], check=True)
+
+
+TRAINED = """
+import dataclasses, sys, torch
+from mue.config.presets import preset
+from mue.data.build import build_source
+from mue.kernels import accelerate
+from mue.training.loop import fit
+from mue.training.state import Training
+
+config = preset(sys.argv[1])
+config = dataclasses.replace(config, train=dataclasses.replace(config.train, steps=6))
+training = accelerate(Training(config, torch.device("cuda")))
+assert training.make_step is not None
+source = build_source(config.data, "train", seed=0, device=torch.device("cuda"))
+assert all(step.terms.total.isfinite() for step in fit(training, source))
+"""
+
+
+@on_gpu
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["probunet", "unet", "dropout", "ensemble", "mheads"])
+def test_every_baseline_is_accelerated(kind):
+    subprocess.run([sys.executable, "-c", TRAINED, f"guess-{kind}"], check=True)

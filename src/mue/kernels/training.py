@@ -171,9 +171,9 @@ class AcceleratedStep(TrainStep):
         self._balance: bool | None = None
         self._compiled_modules: list[Compiled] = []
         super().__init__(training, source)
-        self._score = super().score
+        self._terms = super().terms
         if pieces.compiled and training.device.type == "cuda" and collectives.world() == 1:
-            self._score = compiled_or_plain(self._score, self._not_compiled)
+            self._terms = compiled_or_plain(self._terms, self._not_compiled)
 
     def make_module(self) -> nn.Module:
         """A copy of the learner with kernels in the place of blocks, or compiled as a whole."""
@@ -241,9 +241,9 @@ class AcceleratedStep(TrainStep):
             self._not_compiled(error)
         return super().losses(part, weights)
 
-    def score(self, trace: Trace, y: Tensor, weights: Weights) -> tuple[Terms, Tensor]:
-        """The terms of a trace, and their sum, which has the gradient."""
-        return self._score(trace, y, weights)
+    def terms(self, trace: Trace, y: Tensor, weights: Weights) -> Terms:
+        """Compiled. Their sum is not: of a single term, a compiler returns it without gradient."""
+        return self._terms(trace, y, weights)
 
     def backward(self, loss: Tensor, traces: Sequence[Trace], terms: Sequence[Terms]) -> Taken:
         """The gradients, while the code book is updated on another stream."""

@@ -141,12 +141,12 @@ class TrainStep:
             x = x.contiguous(memory_format=torch.channels_last)
         with torch.autocast(x.device.type, torch.bfloat16, enabled=self.training.bfloat16):
             trace = self.module(x, pair.y)
-        return trace, *self.score(trace, pair.y, weights)
+        terms = self.terms(trace, pair.y, weights)
+        return trace, terms.detached(), terms.total
 
-    def score(self, trace: Trace, y: Tensor, weights: Weights) -> tuple[Terms, Tensor]:
-        """The terms of a trace, and their sum, which has the gradient."""
-        terms = self.training.objective(trace, y, self.training.config.objective, weights)
-        return terms.detached(), terms.total
+    def terms(self, trace: Trace, y: Tensor, weights: Weights) -> Terms:
+        """The terms of the objective for a trace."""
+        return self.training.objective(trace, y, self.training.config.objective, weights)
 
     def backward(self, loss: Tensor, traces: Sequence[Trace], terms: Sequence[Terms]) -> Taken:
         """The gradients of the last part; then the code book follows the whole batch."""
