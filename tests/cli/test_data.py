@@ -363,7 +363,10 @@ def test_an_evaluation_for_people_is_a_table(mue, lesions, tmp_path):
         assert word in " ".join(said.out.split())
     assert "report   elsewhere/report-test.json\n" in said.out
     assert "slices   elsewhere/slices-test.csv\n" in said.out
+    assert "health   " in said.out
+    assert "figure   elsewhere/figures/health-test.png\n" in said.out
     assert {p.name for p in (tmp_path / "elsewhere").iterdir()} == {
+        "figures",
         "report-test.json",
         "slices-test.csv",
     }

@@ -222,6 +222,12 @@ def test_training_says_where_it_went(mue, tmp_path):
     assert all(word in said.err for word in mentioned)
 
 
+def test_a_training_ends_with_its_health_and_what_to_do(mue):
+    said = mue("train", "toy", "--out", "run", "--codebook.size", 1, *SMALL.split())
+    assert "health   found: one code (codes in use: 1; held-back inputs: 256)\n" in said.out
+    assert "Train again with another --train.seed" in said.out
+
+
 @pytest.fixture
 def asked(monkeypatch) -> list:
     """The configurations that training was asked for, instead of training."""

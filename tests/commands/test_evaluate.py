@@ -23,9 +23,13 @@ def test_synthetic_inputs_are_compared_with_their_modes(folder):
     assert isinstance(found.scores, ModeEvaluation)
     expected = evaluate_modes(mue.load(folder, device="cpu"), inputs=9, seed=2, k=3)
     assert torch.equal(found.scores.predicted, expected.predicted)
-    assert found.files == (folder / "report-test.json",)
+    assert found.files == (folder / "report-test.json", folder / "figures" / "health-test.png")
     assert json.loads(found.files[0].read_text()) == found.report
-    assert calls[-1] == ("copy", 9, 9)
+    assert [call for call in calls if call[1] == 9] == [
+        ("copy", 9, 9),
+        ("copy: health", 9, 9),  # held-back inputs
+        ("copy: health", 9, 9),  # training inputs
+    ]
 
 
 def test_slices_are_compared_with_their_raters(copy, lesions):
@@ -35,7 +39,8 @@ def test_slices_are_compared_with_their_raters(copy, lesions):
     assert found.scores.columns.keys() == expected.columns.keys()
     for name, values in expected.columns.items():
         assert torch.equal(found.scores.columns[name], values), name
-    assert found.files == (copy / "report-test.json", copy / "slices-test.csv")
+    names = ("report-test.json", "slices-test.csv", "figures/health-test.png")
+    assert found.files == tuple(copy / name for name in names)
 
 
 def test_a_second_split_does_not_overwrite_the_first(copy, lesions):
@@ -50,7 +55,8 @@ def test_a_second_split_does_not_overwrite_the_first(copy, lesions):
 
 def test_a_split_of_synthetic_inputs_has_a_report_of_its_own(folder):
     val, test = (mue.evaluate(folder, inputs=5, split=s, device="cpu") for s in ("val", "test"))
-    assert [f.name for f in (*val.files, *test.files)] == ["report-val.json", "report-test.json"]
+    names = ["report-val.json", "health-val.png", "report-test.json", "health-test.png"]
+    assert [f.name for f in (*val.files, *test.files)] == names
     assert val.report["split"] == "val"
     assert val.report["mode_tv"] != test.report["mode_tv"]
 
@@ -65,7 +71,21 @@ def test_a_predictor_is_evaluated_and_nothing_is_written(folder, tmp_path, monke
     assert found.report["mode_tv"] == by_name["mode_tv"]
     assert "weights" not in found.report  # which file they came from is not known
     written = mue.evaluate(mue.load(folder, device="cpu"), inputs=5, out=tmp_path / "out")
-    assert written.files == (tmp_path / "out" / "report-test.json",)
+    assert written.files[0] == tmp_path / "out" / "report-test.json"
+
+
+def test_the_report_ends_with_the_health_of_the_model(folder):
+    val, train = (mue.evaluate(folder, inputs=300, split=s, device="cpu") for s in ("val", "train"))
+    assert val.report["health"] == val.health.report()
+    assert val.health.inputs == 256  # they are enough
+    assert val.health.train_ged is not None
+    assert train.health.train_ged is None  # nothing was held back
+
+
+def test_a_model_without_codes_has_no_figure_of_them(baselines, tmp_path):
+    found = mue.evaluate(baselines["probunet"], inputs=5, out=tmp_path / "out", device="cpu")
+    assert [path.name for path in found.files] == ["report-test.json"]
+    assert found.report["health"]["codes"] == []
 
 
 def test_the_report_of_a_bundled_model_leaves_a_run_of_its_name_alone(
@@ -78,7 +98,8 @@ def test_the_report_of_a_bundled_model_leaves_a_run_of_its_name_alone(
     before = own.files[0].read_bytes()
     found = mue.evaluate("guess", inputs=3, device="cpu")
     assert own.files[0].read_bytes() == before
-    assert found.files == (Path("runs/bundled/guess/report-test.json"),)
+    folder = Path("runs/bundled/guess")
+    assert found.files == (folder / "report-test.json", folder / "figures" / "health-test.png")
 
 
 def test_a_metric_is_one_line(copy, lesions, tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 import dataclasses
 import itertools
+import json
 import math
 import os
 import signal
@@ -20,9 +21,12 @@ from mue.commands.calibrate import calibrate
 from mue.commands.train import Interrupted, train
 from mue.config.presets import preset
 from mue.config.schema import ComputeConfig, Config
+from mue.data.build import build_source
 from mue.data.random import uniform
 from mue.data.synthetic.toy import Bars
 from mue.errors import MueError
+from mue.evaluation.health import health
+from mue.inference.load import load
 from mue.models.build import build_learner, build_modal
 from mue.nn.backbone import Backbone, Features
 from mue.training.checkpoint import (
@@ -743,3 +747,30 @@ def test_a_run_that_samples_is_resumed_to_the_same_weights(tiny, tmp_path, what)
     torch.manual_seed(123)  # another process, with another past
     train(config, tmp_path / "again", resume=True)
     assert same(tmp_path / "again", whole)
+
+
+# --- health ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_a_training_ends_with_the_health_of_the_exported_model(tiny, tmp_path, calibrated):
+    folder = train(tiny("exact", **VALIDATED, calibrate=calibrated), tmp_path / "run")
+    held_back, source = (
+        build_source(load_config(folder).data, split, seed=0, device=torch.device("cpu"))
+        for split in ("val", "train")
+    )
+    predictor = load(folder, device="cpu")
+    expected = health(predictor, held_back, train=source, inputs=8).report()
+    assert json.loads((folder / "health.json").read_text()) == expected
+    with Image.open(folder / "figures" / "health.png") as image:
+        assert image.width > 300
+
+
+def test_a_training_that_holds_nothing_back_has_no_health_report(trained):
+    assert not (trained / "health.json").exists()
+
+
+def test_the_health_of_slices_is_judged_on_patients_of_val(lesion_config, lesions, tmp_path):
+    t = dataclasses.replace(lesion_config.train, steps=4, validate_every=4)
+    folder = train(dataclasses.replace(lesion_config, train=t), tmp_path / "run", data=lesions)
+    assert json.loads((folder / "health.json").read_text())["inputs"] == 12

@@ -29,7 +29,7 @@ from mue.commands.figure import figure
 from mue.commands.import_lidc import import_lidc
 from mue.commands.inspect import inspect
 from mue.commands.predict import predict
-from mue.commands.report import Model
+from mue.commands.report import HEALTH, Model
 from mue.config.presets import PRESETS, Schedule, preset
 from mue.config.schema import Config
 from mue.errors import MueError
@@ -165,6 +165,8 @@ def train_command(arguments: list[str], prog: str) -> None:
         memory = max((r.memory for r in read_log(folder)), default=0)
         took = f"in {time.monotonic() - began:.0f} s, peak memory {memory:,} MiB"
         tables.print_line(f"{took}; next: {then}")
+        if (report := folder / HEALTH).exists():
+            tables.print_health(json.loads(report.read_text()))
         masks = config.method in ("vq", "exact") and config.objective.likelihood != "normal"
         if masks and not config.train.calibrate:
             command = f"mue calibrate {folder} {folder}-calibrated" + (

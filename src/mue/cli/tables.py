@@ -24,6 +24,7 @@ from mue.evaluation.compare import best, metrics_of
 from mue.evaluation.raters import RaterEvaluation
 
 _out = Console()
+_MAX_CODES = 16
 
 
 def print_line(text: str, *, console: Console = _out) -> None:
@@ -65,7 +66,28 @@ def _(result: EvaluationResult) -> None:
         _print_raters(result.report)
     else:
         _print_modes(result.report)
+    _print_codes(result.report["health"]["codes"])
+    print_health(result.report["health"])
     _print_files(result.files)
+
+
+def _print_codes(codes: list[dict[str, Any]]) -> None:
+    """The codes in use, the most probable first."""
+    columns = ("code", "prior", "frequency", "reconstruction", "blends", "same as")
+    table = _table("codes in use, on held-back inputs", *columns)
+    for c in codes[:_MAX_CODES]:
+        numbers = (f"{c[name]:.3f}" for name in columns[1:3])
+        blends, same = f"{c['blends']:.0%}", " ".join(map(str, c["duplicates"]))
+        table.add_row(str(c["code"]), *numbers, f"{c['reconstruction']:.2f}", blends, same)
+    if codes:
+        _out.print(table)
+
+
+def print_health(content: dict[str, Any]) -> None:
+    """The verdict on a model, and what to do about each finding."""
+    print_line(f"health   {content['verdict']}")
+    for finding in content["findings"]:
+        print_line(f"         {finding['kind']}: {finding['seen']} {finding['remedy']}")
 
 
 @print_result.register

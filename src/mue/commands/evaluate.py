@@ -13,11 +13,13 @@ from mue.commands.report import (
     output_folder,
     progress_of,
     report,
+    save_health,
     save_report,
 )
-from mue.data.build import check_data
+from mue.data.build import build_source, check_data
 from mue.data.prepared.splits import Split
 from mue.devices import Device
+from mue.evaluation.health import INPUTS, HealthReport, health
 from mue.evaluation.known_modes import ModeEvaluation, evaluate_modes
 from mue.evaluation.raters import RaterEvaluation, evaluate_raters
 from mue.inference.predictor import By
@@ -25,9 +27,10 @@ from mue.inference.predictor import By
 
 @dataclass(frozen=True, slots=True)
 class EvaluationResult:
-    """The metrics input by input, what `report-SPLIT.json` holds, and the files written."""
+    """The metrics input by input, the health of the model, the report, and the files written."""
 
     scores: ModeEvaluation | RaterEvaluation
+    health: HealthReport
     report: dict[str, Any]
     files: tuple[Path, ...]
 
@@ -45,10 +48,11 @@ def evaluate(
     device: Device = "auto",
     progress: Progress | None = None,
 ) -> EvaluationResult:
-    """Evaluate a model, and write `report-SPLIT.json` and for slices `slices-SPLIT.csv`.
+    """Evaluate a model: `report-SPLIT.json`, `health-SPLIT.png`, for slices `slices-SPLIT.csv`.
 
     Synthetic inputs have known modes, to which the predicted probabilities are compared. Prepared
-    slices have raters, to whom the answers are compared.
+    slices have raters, to whom the answers are compared. The report ends with what is wrong with
+    the model's codes or its prior, if anything is, and what to do about it.
 
     Args:
         model: A bundled model, a run folder, or a predictor.
@@ -72,12 +76,23 @@ def evaluate(
         )
     else:
         scores = evaluate_raters(predictor, data, split=split, by=by, seed=seed, progress=show)
-    content = report(loaded, scores)
+    config, where = predictor.config, predictor.device
+    train = build_source(config.data, "train", seed=config.train.seed, device=where, data=data)
+    found = health(
+        predictor,
+        build_source(config.data, split, seed=seed, device=where, data=data),
+        train=None if split == "train" else train,
+        inputs=min(inputs, INPUTS),
+        progress=progress_of(f"{loaded.name}: health", progress),
+    )
+    content = {**report(loaded, scores), "health": found.report()}
     if out is None and loaded.source is None:
-        return EvaluationResult(scores, content, ())
+        return EvaluationResult(scores, found, content, ())
     target = output_folder(loaded, out)
     files = [save_report(target / f"report-{split}.json", content)]
     if isinstance(scores, RaterEvaluation):
         files.append(target / f"slices-{split}.csv")
         scores.save_table(files[-1])
-    return EvaluationResult(scores, content, tuple(files))
+    figure = target / "figures" / f"health-{split}.png"
+    files += save_health(found, figure, loaded.name, outlines=data is not None)
+    return EvaluationResult(scores, found, content, tuple(files))

@@ -12,6 +12,7 @@ import torch
 from mue.atomic import write_atomic
 from mue.devices import Device
 from mue.errors import MueError
+from mue.evaluation.health import HealthReport
 from mue.evaluation.known_modes import ModeEvaluation
 from mue.evaluation.raters import RaterEvaluation
 from mue.inference.load import bundled_name, find, load
@@ -19,6 +20,8 @@ from mue.inference.predictor import Predictor
 from mue.training.checkpoint import RunError, origin, weights_digest
 from mue.version import __version__
 
+HEALTH = "health.json"
+"""What a training writes of the health of its model."""
 Model = str | Path | Predictor
 """A bundled model by its name, a run folder, or a predictor."""
 Progress = Callable[[str, int, int], None]
@@ -95,3 +98,13 @@ def save_report(path: Path, content: dict[str, Any]) -> Path:
     """Write a report as indented JSON."""
     write_atomic(path, (json.dumps(content, indent=2) + "\n").encode())
     return path
+
+
+def save_health(found: HealthReport, path: Path, title: str, *, outlines: bool) -> list[Path]:
+    """Plot the codes of a model; one without codes has no figure."""
+    from mue.plots.health import plot_health
+    from mue.plots.style import save_figure
+
+    if not found.codes:
+        return []
+    return [save_figure(plot_health(found, title, outlines=outlines), path)]

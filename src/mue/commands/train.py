@@ -1,13 +1,14 @@
 """Train a model into a run folder: `mue train`."""
 
 import contextlib
+import copy
 import dataclasses
 import signal
 import time
 from collections.abc import Callable, Generator, Iterator, Sized
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -16,13 +17,17 @@ from mue import collectives
 from mue.acceleration import accelerated
 from mue.atomic import UNFINISHED
 from mue.commands.calibrate import INPUTS, calibrate_predictor, check_images
+from mue.commands.report import HEALTH, save_health, save_report
 from mue.config.schema import Config
 from mue.data.build import build_source, check_data, check_shapes
+from mue.data.prepared.dataset import Slices
 from mue.data.prepared.store import open_prepared
 from mue.data.source import Source
 from mue.devices import choose_device
 from mue.errors import MueError
+from mue.evaluation.health import health
 from mue.evaluation.validation import predictor_of, validate, validation_source
+from mue.inference.load import load
 from mue.models.learner import Learner
 from mue.nn.backbone import Backbone
 from mue.training import checkpoint, distributed
@@ -65,7 +70,7 @@ def train(
     on_validation: Callable[[ValidationRecord], None] | None = None,
     on_message: Callable[[str], None] | None = None,
 ) -> Path:
-    """Train a model into a run folder, and plot its history.
+    """Train a model into a run folder, and plot its history; with validation, judge its health.
 
     Args:
         config: Everything the run depends on.
@@ -152,6 +157,8 @@ def train(
         title = f"{config.method} on {config.data.name}, seed {config.train.seed}"
         figure = plot_history(read_log(folder), title, read_validations(folder))
         save_figure(figure, folder / "figures" / "history.png")
+        if validation is not None:
+            _judge(folder, training, source, validation, title)
     return folder
 
 
@@ -324,6 +331,19 @@ def _calibrate_(
     c = found.calibration
     change = f"energy distance {c.before:.4f} before, {c.after:.4f} after"
     return f"calibrated on val: temperature {c.temperature:.3f}, {change}"
+
+
+def _judge(
+    folder: Path, training: Training, source: Source, validation: Source, title: str
+) -> None:
+    """Write the health report of the exported model."""
+    network, where = cast("Any", (copy.deepcopy(training.network), training.device.type))
+    predictor = load(folder, network=network, device=where, half=False, accelerate=False)
+    inputs = training.config.train.validate_inputs
+    found = health(predictor, validation, train=source, inputs=inputs)
+    save_report(folder / HEALTH, found.report())
+    outlines = isinstance(source, Slices)
+    save_health(found, folder / "figures" / "health.png", title, outlines=outlines)
 
 
 @contextlib.contextmanager

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from mue.config.schema import ObjectiveConfig
 from mue.data.source import Source
 from mue.inference.predictor import MIN_PROB, Predictor
+from mue.objective import log_likelihood
 from mue.types import Case, Hypotheses
 
 Progress = Callable[[int, int], None]
@@ -20,6 +22,7 @@ GROUPED = 100
 """Answers that modes are formed of, at most: the most probable, or the first samples."""
 IN_USE = 0.01
 """A code counts as in use when it is more probable than this for some input."""
+_TINY = 1e-6  # a pixel is at least this uncertain, or one wrong pixel decides the likelihood
 
 
 def propose_all(
@@ -50,3 +53,26 @@ def codes_in_use(n: int, code: Int[Tensor, "*a"], prob: Float[Tensor, "*a"]) -> 
     highest = torch.zeros(n + 1)  # the last entry is of answers without a code, which is -1
     highest.scatter_reduce_(0, code.flatten() % (n + 1), prob.flatten(), "amax")
     return int((highest[:-1] > IN_USE).sum())
+
+
+def spaced_items(source: Source, inputs: int) -> Int[Tensor, " b"]:
+    """Items at equal distances in a finite data set, at most `inputs`; the first of an endless one.
+
+    The slices of a patient follow one another, so these are of as many patients as possible.
+    """
+    total = len(source) if isinstance(source, Sized) else inputs
+    count = min(inputs, total)
+    return torch.arange(count, device=source.device) * total // count
+
+
+def answer_log_likelihood(
+    h: Hypotheses, ys: Float[Tensor, "b m *y"], config: ObjectiveConfig
+) -> Float[Tensor, "b k m"]:
+    """Log p(y | k, x) of known answers under every answer, summed over pixels.
+
+    Probabilities of pixels stay within 1e-6 of 0 and 1.
+    """
+    kind, y = config.likelihood, h.y
+    if kind != "normal":
+        y = y.logit(_TINY) if kind == "bernoulli" else y.clamp_min(_TINY).log()
+    return log_likelihood(y, ys, kind, config.deviation)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,7 +16,7 @@ from mue.config.schema import Config, ObjectiveConfig
 from mue.data.build import SOURCES, build_source
 from mue.data.source import Source
 from mue.errors import MueError
-from mue.evaluation.answers import codes_in_use
+from mue.evaluation.answers import answer_log_likelihood, codes_in_use, spaced_items
 from mue.evaluation.raters import TOP
 from mue.inference.predictor import MIN_PROB, Predictor
 from mue.metrics.calibration import ece
@@ -24,13 +24,11 @@ from mue.metrics.energy import energy_distance
 from mue.metrics.modes import mode_probabilities, mode_tv
 from mue.metrics.ranked import mode_shares, rater_modes
 from mue.modes import euclidean_distance
-from mue.objective import log_likelihood
 from mue.training.log import ValidationRecord
 from mue.training.state import Training
 from mue.types import Case, Hypotheses
 
 _BATCH = 64
-_TINY = 1e-6  # a pixel is at least this uncertain, or one wrong pixel decides the likelihood
 
 
 def validation_source(config: Config, data: str | Path | None, device: torch.device) -> Source:
@@ -109,11 +107,10 @@ def _measure(predictor: Predictor, source: Source, validation: Source) -> Float[
 
 
 def _answers(predictor: Predictor, source: Source) -> Iterator[tuple[Case, Hypotheses]]:
-    """Inputs at equal distances in a finite data set, or the first of an endless one, answered."""
+    """Inputs spaced over a data set, answered."""
     inputs, generator = predictor.config.train.validate_inputs, torch.Generator().manual_seed(0)
-    n = len(source) if isinstance(source, Sized) else inputs
-    count, k = min(inputs, n), min(TOP, predictor.max_answers)
-    for index in (torch.arange(count, device=predictor.device) * n // count).split(_BATCH):
+    k = min(TOP, predictor.max_answers)
+    for index in spaced_items(source, inputs).split(_BATCH):
         case = source.case(index)
         yield case, predictor.propose(case.x, k, min_prob=MIN_PROB, generator=generator)
 
@@ -126,8 +123,5 @@ def negative_log_likelihood(
     Answers that were not kept count as impossible, so it is an upper bound. Probabilities of pixels
     stay within 1e-6 of 0 and 1.
     """
-    kind, y = config.likelihood, h.y
-    if kind != "normal":
-        y = y.logit(_TINY) if kind == "bernoulli" else y.clamp_min(_TINY).log()
-    log_y = log_likelihood(y, case.ys, kind, config.deviation)
+    log_y = answer_log_likelihood(h, case.ys, config)
     return -((h.prob.log()[:, :, None] + log_y).logsumexp(dim=1) * case.q).sum(dim=1)

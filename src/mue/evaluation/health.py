@@ -1,0 +1,433 @@
+"""Health of a trained model: what is wrong with its codes or its prior, and what to do about it.
+
+It is judged by inputs with known answers that were held back from training. The true probabilities
+need not be known: the masks of four raters are enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from mue.data.prepared.dataset import Slices
+from mue.data.source import Source
+from mue.errors import MueError
+from mue.evaluation.answers import (
+    IN_USE,
+    MAX_ANSWERS,
+    Progress,
+    answer_log_likelihood,
+    spaced_items,
+)
+from mue.inference.predictor import MIN_PROB, SAMPLES, Predictor
+from mue.metrics.energy import energy_distance
+from mue.metrics.interval import Interval, interval
+from mue.metrics.modes import mode_tv
+from mue.modes import euclidean_distance
+from mue.types import Case, Hypotheses
+
+INPUTS = 256
+"""Held-back inputs that a model is judged by, and training inputs that they are compared with."""
+DIFFERENT = 0.1
+"""Share of the inputs with different known answers, from which on one code is too few."""
+BLENDS = 0.1
+"""Share of the inputs in which a code may be the most responsible one for different answers."""
+ALIKE, MOSTLY = 0.1, 0.8
+"""Codes are duplicates if their answers are closer than this share of the cut of the modes, for at
+least this share of the inputs."""
+DUPLICATES = 4
+"""Number of duplicates that is named."""
+MISSED = 0.25
+"""Share of the known answers that may be unlike every answer of the model."""
+UNCALIBRATED = 0.05
+"""How far the probability of the first mode may be from the share of the answers that are in it."""
+PRIOR_TV, PRIOR_ERROR = 0.2, 0.1
+"""Total variation distance that the codes' prior and frequency may have, and, where probabilities
+are known, the mean error that the probability of the first mode may have."""
+OVERFIT, OVERFIT_CUT = 0.5, 0.1
+"""By how much the energy distance may be larger on held-back inputs: shares of that on training
+inputs, and of the cut of the modes."""
+_EXAMPLES = 3
+_BATCH = 16
+_TINY = 1e-6
+
+Kind = Literal[
+    "one code", "blend", "duplicates", "misses", "too sure", "too unsure", "prior", "over-fitting"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is wrong: its kind, a sentence with its number, and a sentence on what to do."""
+
+    kind: Kind
+    seen: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class CodeHealth:
+    """A code in use.
+
+    Attributes:
+        code: Row of the code book.
+        prior: Mean of p(c | x).
+        frequency: Mean of its responsibility p(c | x, y) for the known answers.
+        reconstruction: Negative log-likelihood of the answers it is responsible for, in nats.
+        blends: Share of the inputs in which it is the most responsible code for two known answers
+            that are farther apart than the cut of the modes.
+        duplicates: Other codes that have nearly the same answer to most inputs.
+    """
+
+    code: int
+    prior: float
+    frequency: float
+    reconstruction: float
+    blends: float
+    duplicates: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HealthReport:
+    """What is wrong with a model, and the numbers behind it.
+
+    Attributes:
+        findings: Empty where the model is healthy.
+        codes: The codes in use, the most probable first; empty for a model without codes.
+        inputs: Number of held-back inputs.
+        said: Mean probability of the first mode.
+        seen: Mean share of the known answers that are nearest to the first mode.
+        missed: Share of the known answers that are unlike every answer of the model.
+        ged: Energy distance on held-back inputs.
+        train_ged: The same on training inputs; None where it was not measured.
+        case: A few held-back inputs whose answers differ.
+        hypotheses: The answers to them.
+    """
+
+    findings: tuple[Finding, ...]
+    codes: tuple[CodeHealth, ...]
+    inputs: int
+    said: float
+    seen: float
+    missed: float
+    ged: Interval
+    train_ged: Interval | None
+    case: Case
+    hypotheses: Hypotheses
+
+    @property
+    def verdict(self) -> str:
+        """One line."""
+        found = ", ".join(dict.fromkeys(f.kind for f in self.findings))
+        codes = f"codes in use: {len(self.codes)}" if self.codes else "a model without codes"
+        about = f"({codes}; held-back inputs: {self.inputs})"
+        return f"found: {found} {about}" if found else f"healthy {about}"
+
+    def report(self) -> dict[str, object]:
+        """Everything but the examples, for JSON."""
+        return {
+            "verdict": self.verdict,
+            "findings": [asdict(f) for f in self.findings],
+            "codes": [{**asdict(c), "duplicates": list(c.duplicates)} for c in self.codes],
+            "inputs": self.inputs,
+            "first_mode": {"said": self.said, "seen": self.seen},
+            "missed": self.missed,
+            "ged": asdict(self.ged),
+            "train_ged": None if self.train_ged is None else asdict(self.train_ged),
+        }
+
+
+def health(
+    predictor: Predictor,
+    source: Source,
+    *,
+    train: Source | None = None,
+    inputs: int = INPUTS,
+    progress: Progress | None = None,
+) -> HealthReport:
+    """Look for what is wrong with a model. The model is not changed.
+
+    Args:
+        predictor: The model.
+        source: Inputs with known answers that it was not trained on.
+        train: The inputs it was trained on, which over-fitting is found by.
+        inputs: How many of each: at equal distances in a finite data set, otherwise the first.
+        progress: Called with the number of inputs done, and of all.
+    """
+    if inputs < 1:
+        raise MueError(f"`inputs` must be at least 1, got {inputs}")
+    held = _measure(predictor, source, inputs, progress)
+    fitted = None if train is None else _measure(predictor, train, inputs, progress)
+    codes = held.codes()
+    findings = [*_wrong_answers(held, codes)] or [*_wrong_prior(held, predictor)]
+    findings += _duplicates(codes)
+    ged, train_ged = held.interval(held.ged), fitted and fitted.interval(fitted.ged)
+    if train_ged is not None and _overfits(train_ged, ged, predictor.cut):
+        findings.append(
+            Finding(
+                "over-fitting",
+                f"The energy distance to the known answers is {train_ged.mean:.3f} on training "
+                f"inputs and {ged.mean:.3f} on held-back ones.",
+                "Stop earlier (--train.patience, or fewer --train.steps), or train on more inputs, "
+                "with more augmentation (--data.augment) or --train.weight-decay.",
+            )
+        )
+    case = source.case(held.ambiguous(_EXAMPLES))
+    k = min(MAX_ANSWERS, predictor.max_answers)
+    return HealthReport(
+        findings=tuple(findings),
+        codes=codes,
+        inputs=len(held.ged),
+        said=held.said.mean().item(),
+        seen=held.seen.mean().item(),
+        missed=held.missed.mean().item(),
+        ged=ged,
+        train_ged=train_ged,
+        case=case.cpu(),
+        hypotheses=predictor.propose(case.x, k, min_prob=_min_prob(k)).cpu(),
+    )
+
+
+# --- measurements ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """Numbers of each input, and of each code for each input: 0 where it was not decoded.
+
+    `unit` is what is independent of one another, a patient or an input; `weighted` whether the
+    known answers have probabilities, not those of raters, which are all equal; `alike` the share of
+    the inputs in which two codes have nearly the same answer.
+    """
+
+    index: Int[Tensor, " b"]
+    unit: Int[Tensor, " b"]
+    category: tuple[str, ...]
+    ged: Float[Tensor, " b"]
+    said: Float[Tensor, " b"]
+    seen: Float[Tensor, " b"]
+    missed: Float[Tensor, " b"]
+    differ: Bool[Tensor, " b"]
+    spread: Float[Tensor, " b"]
+    weighted: Bool[Tensor, " b"]
+    prior: Float[Tensor, "b n"]
+    frequency: Float[Tensor, "b n"]
+    cost: Float[Tensor, "b n"]
+    blends: Float[Tensor, "b n"]
+    alike: Float[Tensor, "n n"]
+
+    def interval(self, values: Float[Tensor, " b"]) -> Interval:
+        """The mean, with its bootstrap interval over patients or inputs."""
+        return interval(values, self.unit, generator=torch.Generator().manual_seed(0))
+
+    def codes(self) -> tuple[CodeHealth, ...]:
+        """The codes in use, the most probable first."""
+        prior, frequency, blends = (
+            t.mean(dim=0) for t in (self.prior, self.frequency, self.blends)
+        )
+        cost = self.cost.mean(dim=0) / frequency.clamp_min(_TINY)
+        order = prior.argsort(descending=True, stable=True)
+        used = order[self.prior.amax(dim=0)[order] > IN_USE].tolist()
+        return tuple(
+            CodeHealth(
+                code=c,
+                prior=prior[c].item(),
+                frequency=frequency[c].item(),
+                reconstruction=cost[c].item(),
+                blends=blends[c].item(),
+                duplicates=tuple(d for d in used if d != c and self.alike[c, d] >= MOSTLY),
+            )
+            for c in used
+        )
+
+    def ambiguous(self, count: int) -> Int[Tensor, " e"]:
+        """The items whose answers differ most, of different categories as far as there are."""
+        order = self.spread.argsort(descending=True, stable=True).tolist()
+        first = {self.category[i]: i for i in reversed(order)}
+        return self.index[sorted(order, key=lambda i: i != first[self.category[i]])[:count]]
+
+
+def _min_prob(k: int) -> float:
+    """Of several hundred codes most are not in use and need not be decoded."""
+    return MIN_PROB if k == MAX_ANSWERS else 0.0
+
+
+@torch.inference_mode()
+def _measure(
+    predictor: Predictor, source: Source, inputs: int, progress: Progress | None
+) -> _Measured:
+    index, n = spaced_items(source, inputs), predictor.codes
+    count = len(index)
+    k = SAMPLES if predictor.is_sampler else min(MAX_ANSWERS, predictor.max_answers)
+    generator = torch.Generator().manual_seed(0)
+    found: list[tuple[Tensor, ...]] = []
+    names: list[tuple[str, str]] = []
+    pairs, alike = torch.zeros(2, n * n, device=predictor.device)
+    for items in index.split(_BATCH):
+        case = source.case(items)
+        h = predictor.propose(case.x, k, min_prob=_min_prob(k), generator=generator)
+        answers, y = h.y.shape[1], torch.cat([h.y, case.ys], dim=1)
+        d = predictor.distance(y, y)
+        sy, ss, yy = d[:, :answers, answers:], d[:, :answers, :answers], d[:, answers:, answers:]
+        of_input = _of_inputs(predictor, case, h, sy, ss, yy)
+        of_codes: tuple[Tensor, ...] = ()
+        if n:
+            of_codes = _of_codes(predictor, case, h, yy)
+            kept, pair = h.prob > 0, (h.code[:, :, None] * n + h.code[:, None]).flatten()
+            both = kept[:, :, None] & kept[:, None]
+            near = both & (ss <= ALIKE * predictor.cut)
+            pairs.index_add_(0, pair, both.flatten().float())
+            alike.index_add_(0, pair, near.flatten().float())
+        found.append((*of_input, *of_codes))
+        names += zip(case.id, case.group, strict=True)
+        if progress is not None:
+            progress(len(names), count)
+    none = [torch.zeros(count, 0)] * (0 if n else 4)
+    columns = [torch.cat(t).cpu() for t in zip(*found, strict=True)]
+    patients = isinstance(source, Slices)
+    unit = np.unique([name[patients] for name in names], return_inverse=True)[1]
+    return _Measured(
+        index,
+        torch.from_numpy(unit),
+        tuple("" if patients else category for _, category in names),
+        *columns,
+        *none,
+        alike=(alike / pairs.clamp_min(1)).view(n, n).cpu(),
+    )
+
+
+def _of_inputs(
+    predictor: Predictor, case: Case, h: Hypotheses, sy: Tensor, ss: Tensor, yy: Tensor
+) -> tuple[Tensor, ...]:
+    """The numbers of `_Measured` that a model without codes has, too: from `ged` on."""
+    p, q, cut = h.normalized().prob, case.q, predictor.cut
+    modes = predictor.group(h)
+    nearest, answer = sy.where(modes.mode[..., None] >= 0, torch.inf).min(dim=1)
+    first = modes.mode.gather(1, answer) == 0
+    return (
+        energy_distance(sy, ss, yy, p, q),
+        modes.prob[:, 0],
+        (first * q).sum(dim=1),
+        ((nearest > cut) * q).sum(dim=1),
+        _different(yy, q, cut).any(dim=2).any(dim=1),
+        torch.einsum("bk,bkl,bl->b", p, ss, p),
+        (q - q.mean(dim=1, keepdim=True)).abs().amax(dim=1) > _TINY,
+    )
+
+
+def _different(
+    yy: Float[Tensor, "b m m"], q: Float[Tensor, "b m"], cut: float
+) -> Bool[Tensor, "b m m"]:
+    """Whether two known answers are farther apart than the modes' cut."""
+    return (yy > cut) & (q > 0)[:, None] & (q > 0)[:, :, None]
+
+
+def _of_codes(
+    predictor: Predictor, case: Case, h: Hypotheses, yy: Float[Tensor, "b m m"]
+) -> tuple[Tensor, ...]:
+    """`prior`, `frequency`, `cost` and `blends` of `_Measured`."""
+    q, log_y = case.q, answer_log_likelihood(h, case.ys, predictor.config.objective)
+    score = h.prob.log()[:, :, None] + log_y
+    weight = score.softmax(dim=1) * q[:, None]
+    answer = score.argmax(dim=1)
+    together = _different(yy, q, predictor.cut) & (answer[:, :, None] == answer[:, None])
+    empty = h.prob.new_zeros(len(q), predictor.codes)
+    blends = empty.scatter_reduce(1, h.code.gather(1, answer), together.any(dim=2).float(), "amax")
+    values = (h.prob, weight.sum(dim=2), -(weight * log_y).sum(dim=2))
+    return (*(empty.scatter_add(1, h.code, v) for v in values), blends)
+
+
+# --- findings -------------------------------------------------------------------------------------
+
+
+_AGAIN = (
+    "Train again with another --train.seed, with more steps (--train.steps) or more codes "
+    "(--codebook.size)."
+)
+
+
+def _wrong_answers(held: _Measured, codes: Sequence[CodeHealth]) -> Iterator[Finding]:
+    """Codes that stand for several answers, and answers that no code has."""
+    differ, missed = held.differ.float().mean().item(), held.missed.mean().item()
+    blends = [c for c in codes if c.blends > BLENDS]
+    if len(codes) == 1 and differ > DIFFERENT:
+        yield Finding(
+            "one code",
+            f"All answers come from code {codes[0].code}, and the known answers to {differ:.0%} of "
+            "the inputs differ by more than the cut of the modes.",
+            _AGAIN,
+        )
+        return
+    for c in blends:
+        yield Finding(
+            "blend",
+            f"Code {c.code} stands for different known answers to the same input, for "
+            f"{c.blends:.0%} of the inputs.",
+            _AGAIN,
+        )
+    if missed > MISSED and not blends:
+        yield Finding(
+            "misses",
+            f"{missed:.0%} of the known answers are unlike every answer of the model.",
+            "Train with more steps (--train.steps) or a larger network (--model.levels), and look "
+            "at the answers (`mue figure`).",
+        )
+
+
+def _duplicates(codes: Sequence[CodeHealth]) -> Iterator[Finding]:
+    """Codes that have the same answer, each in a finding once."""
+    named: set[int] = set()
+    used = {c.code for c in codes if c.prior >= IN_USE}
+    for c in codes:
+        group = sorted(({c.code, *c.duplicates} & used) - named)
+        if c.code in group and len(group) >= DUPLICATES:
+            named.update(group)
+            yield Finding(
+                "duplicates",
+                f"{len(group)} codes have the same answer to most inputs: "
+                f"{', '.join(map(str, group))}.",
+                "The probability of their mode is their sum; for codes that differ train with "
+                "another --train.seed or fewer codes (--codebook.size).",
+            )
+
+
+def _wrong_prior(held: _Measured, predictor: Predictor) -> Iterator[Finding]:
+    """Probabilities that are not the shares of the known answers."""
+    calibrate = "Run `mue calibrate`, which fits the probabilities to held-back inputs."
+    if not predictor.codes or predictor.distance is euclidean_distance:
+        calibrate = "Train on more inputs or stop earlier: this model cannot be calibrated."
+    gap = held.said - held.seen
+    bias, error = held.interval(gap), gap.abs()[held.weighted].mean().item()
+    tv = mode_tv(held.prior.mean(dim=0)[None], held.frequency.mean(dim=0)[None]).item()
+    if bias.low > UNCALIBRATED or bias.high < -UNCALIBRATED:
+        yield Finding(
+            "too sure" if bias.mean > 0 else "too unsure",
+            f"The first mode has a mean probability of {held.said.mean():.3f}, and "
+            f"{held.seen.mean():.3f} of the known answers are nearest to it.",
+            calibrate,
+        )
+    elif error > PRIOR_ERROR:
+        yield Finding(
+            "prior",
+            f"The probability of the first mode has a mean error of {error:.3f}.",
+            "Train with more steps (--train.steps) or another --train.seed.",
+        )
+    elif predictor.codes and tv > PRIOR_TV:
+        yield Finding(
+            "prior",
+            "The prior of the codes and their frequency have a total variation distance of "
+            f"{tv:.3f}.",
+            calibrate,
+        )
+
+
+def _overfits(train: Interval, held: Interval, cut: float) -> bool:
+    """Whether held-back inputs are answered clearly worse than training inputs."""
+    gap = held.mean - train.mean
+    return held.low > train.high and gap > max(OVERFIT * train.mean, OVERFIT_CUT * cut)

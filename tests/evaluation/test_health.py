@@ -1,0 +1,288 @@
+import json
+import math
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+import mue
+from mue.commands.import_lidc import import_lidc
+from mue.data.build import build_source
+from mue.data.prepared.dataset import Slices
+from mue.data.prepared.store import open_prepared
+from mue.data.random import normal
+from mue.data.source import Source
+from mue.data.synthetic.toy import SIDE, Bars
+from mue.data.synthetic.vector import Rotations
+from mue.errors import MueError
+from mue.evaluation.health import HealthReport, health
+from mue.inference.predictor import Predictor
+from mue.models.modal import Modal
+from mue.types import Case, Pair
+
+CPU = torch.device("cpu")
+Runs = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """Trains a preset with a number of codes, steps and a seed, each once."""
+    made: dict[object, Path] = {}
+
+    def make(name: str, *, codes: int | None = None, steps: int | None = None, seed: int = 0):
+        if (key := (name, codes, steps, seed)) not in made:
+            c = mue.preset(name)
+            size, steps = codes or c.codebook.size, steps or c.train.steps
+            train = replace(c.train, seed=seed, steps=steps)
+            config = replace(c, codebook=replace(c.codebook, size=size), train=train)
+            made[key] = mue.train(config, tmp_path_factory.mktemp("health") / "run")
+        return made[key]
+
+    return make
+
+
+def judged(predictor: Predictor) -> HealthReport:
+    held, train = (
+        build_source(predictor.config.data, split, seed=0, device=CPU) for split in ("val", "train")
+    )
+    return health(predictor, held, train=train)
+
+
+def kinds(report: HealthReport) -> list[str]:
+    return [finding.kind for finding in report.findings]
+
+
+def edited(folder: Path, edit: Callable[[Modal], None], keep: Iterable[int]) -> Predictor:
+    """A trained model after a change of its weights, with some of its codes alone."""
+    predictor = mue.load(folder, device="cpu")
+    modal, idle = predictor.network, torch.ones(predictor.codes, dtype=torch.bool)
+    assert isinstance(modal, Modal)
+    with torch.no_grad():
+        edit(modal)
+        idle[list(keep)] = False
+        modal.prior.bias[idle] = -100
+    return predictor
+
+
+# --- nothing is said of good models ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "seed"), [("toy", 2), ("toy-vq", 1), ("vector", 0)])
+def test_a_good_run_is_healthy(run, name, seed):
+    report = judged(mue.load(run(name, seed=seed), device="cpu"))
+    assert report.findings == ()
+    assert report.verdict == f"healthy (codes in use: {len(report.codes)}; held-back inputs: 256)"
+
+
+@pytest.mark.parametrize("name", ["guess", "guess-exact"])
+def test_the_bundled_models_of_the_guessing_game_are_healthy(name):
+    report = judged(mue.load(f"bundled:{name}", device="cpu"))
+    assert report.findings == ()
+    assert len(report.codes) == 4
+    for code in report.codes:
+        assert code.frequency == pytest.approx(code.prior, abs=0.01)
+        assert (code.blends, code.duplicates) == (0, ())
+
+
+@pytest.mark.data
+@pytest.mark.slow
+def test_real_raters_who_disagree_are_no_finding(tmp_path):
+    data = Path(os.environ.get("MUE_DATA", Path(__file__).parents[3] / "shared" / "data"))
+    archives = [data / "lidc" / f"lidc-slices-{name}.tar.gz" for name in ("val", "train-0")]
+    if not all(path.exists() for path in archives):
+        pytest.skip(f"needs {' and '.join(path.name for path in archives)} in {data / 'lidc'}")
+    prepared = open_prepared(import_lidc(archives, out=tmp_path / "lidc").folder)
+    predictor = mue.load("bundled:lidc-exact", device="cpu")
+    report = health(predictor, Slices(prepared, "val"), train=Slices(prepared, "train"))
+    assert report.findings == ()
+    assert report.missed < 0.1
+
+
+# --- each trouble has its name --------------------------------------------------------------------
+
+
+def test_one_code_only_is_named(run):
+    report = judged(mue.load(run("toy", codes=1, steps=100), device="cpu"))
+    assert kinds(report) == ["one code"]
+    assert "100% of the inputs differ" in report.findings[0].seen
+
+
+def test_one_code_is_enough_where_known_answers_agree(run):
+    class Agreed(Bars):
+        def case(self, index: Int[Tensor, " b"]) -> Case:
+            c = super().case(index)
+            return replace(c, ys=c.ys[:, :1], q=torch.ones(len(index), 1))
+
+    alone = edited(run("toy", seed=2), lambda _: None, [0])
+    assert kinds(judged(alone)) == ["one code"]
+    agreed = health(alone, Agreed(seed=3))
+    assert [c.code for c in agreed.codes] == [0]
+    assert "one code" not in kinds(agreed)
+
+
+def test_two_modes_in_one_code_are_named(run):
+    report = judged(mue.load(run("vector", codes=2, steps=800), device="cpu"))
+    assert kinds(report) == ["blend"]
+    (code,) = (c for c in report.codes if c.blends > 0.1)
+    assert f"Code {code.code} stands for different" in report.findings[0].seen
+
+
+def test_four_codes_for_one_mode_are_named(run):
+    good = run("toy", seed=2)
+    first, *others = judged(mue.load(good, device="cpu")).codes
+    other = next(c.code for c in others if c.code not in first.duplicates)
+    same = [first.code, *(i for i in range(6) if i not in (first.code, other))][:4]
+
+    def copy(modal: Modal) -> None:
+        for parameter in (modal.codebook.codes, modal.prior.weight, modal.prior.bias):
+            parameter[same] = parameter[first.code].clone()
+        modal.prior.bias[same] -= math.log(4)
+
+    report = judged(edited(good, copy, [*same, other]))
+    assert kinds(report) == ["duplicates"]
+    codes = ", ".join(map(str, sorted(same)))
+    assert report.findings[0].seen == f"4 codes have the same answer to most inputs: {codes}."
+
+
+@pytest.mark.parametrize(("factor", "kind"), [(4.0, "too sure"), (0.2, "too unsure")])
+def test_a_prior_too_sure_or_unsure_is_named_with_calibration_as_the_remedy(run, factor, kind):
+    def scale(modal: Modal) -> None:
+        modal.prior.weight *= factor
+        modal.prior.bias *= factor
+
+    good = run("toy-vq", seed=1)
+    used = [c.code for c in judged(mue.load(good, device="cpu")).codes]
+    report = judged(edited(good, scale, used))
+    assert kinds(report) == [kind]
+    assert "`mue calibrate`" in report.findings[0].remedy
+    assert (report.said > report.seen) == (kind == "too sure")
+
+
+class NoisyBars(Bars):
+    """Images that can be told apart. Of the first `count` of them one answer each is known."""
+
+    def __init__(self, count: int, *, seed: int) -> None:
+        super().__init__(seed=seed)
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def pair(self, index: Int[Tensor, " b"]) -> Pair:
+        item = index % self.count
+        pair, noise = super().pair(item), normal(self.seed, item, SIDE * SIDE, salt=1)
+        return Pair(pair.x + 0.2 * noise.view(-1, 1, SIDE, SIDE), pair.y)
+
+    def case(self, index: Int[Tensor, " b"]) -> Case:
+        pair, case = self.pair(index), super().case(index)
+        return replace(case, x=pair.x, ys=pair.y, q=torch.ones(len(index), 1))
+
+
+def test_over_fitting_is_named(tmp_path):
+    few, others = NoisyBars(16, seed=5), NoisyBars(200, seed=6)
+    c = mue.preset("toy")
+    config = replace(c, train=replace(c.train, validate_every=0))
+    folder = mue.train(config, tmp_path / "run", source=few)
+    predictor = mue.load(folder, device="cpu")
+    report = health(predictor, others, train=few)
+    assert kinds(report)[-1] == "over-fitting"
+    assert report.train_ged is not None
+    assert report.train_ged.high < 0.1 < report.ged.low
+    assert health(predictor, others).findings == report.findings[:-1]  # nothing to compare with
+
+
+# --- what is measured -----------------------------------------------------------------------------
+
+
+def test_an_undertrained_prior_is_named(run):
+    """Codes that are right, and a prior that does not look at the input."""
+
+    def even(modal: Modal) -> None:
+        modal.prior.weight.zero_()
+        modal.prior.bias.zero_()
+
+    good = run("toy-vq", seed=1)
+    used = [c.code for c in judged(mue.load(good, device="cpu")).codes]
+    report = judged(edited(good, even, used))
+    assert kinds(report) == ["prior"]
+    assert 0.2 < float(report.findings[0].seen.split()[-1].rstrip(".")) < 0.3  # |0.5 - 0.7 or 0.8|
+
+
+def test_answers_unlike_the_known_ones_are_named(run):
+    class Moved(Rotations):
+        def case(self, index: Int[Tensor, " b"]) -> Case:
+            c = super().case(index)
+            return replace(c, ys=c.ys + 0.5)
+
+    report = health(mue.load(run("vector"), device="cpu"), Moved(seed=3), inputs=50)
+    assert kinds(report) == ["misses"]
+    assert "100% of the known answers are unlike every answer" in report.findings[0].seen
+
+
+def test_the_table_of_codes_adds_up(run):
+    report = judged(mue.load(run("toy", seed=2), device="cpu"))
+    assert sum(c.prior for c in report.codes) == pytest.approx(1, abs=0.02)
+    assert sum(c.frequency for c in report.codes) == pytest.approx(1, abs=0.02)
+    assert [c.prior for c in report.codes] == sorted((c.prior for c in report.codes), reverse=True)
+    for c in report.codes:
+        assert c.reconstruction >= 0
+        for other in c.duplicates:
+            assert c.code in next(d.duplicates for d in report.codes if d.code == other)
+
+
+@pytest.mark.parametrize("name", ["probunet", "dropout", "ensemble", "mheads"])
+def test_a_model_without_codes_is_judged_by_its_answers(baselines, name):
+    report = health(mue.load(baselines[name], device="cpu"), Bars(seed=3), inputs=20)
+    assert report.codes == ()
+    assert "a model without codes" in report.verdict
+    assert not {"one code", "blend", "duplicates"} & set(kinds(report))
+
+
+def test_patients_are_the_unit_of_an_interval(lesion_model, lesions):
+    predictor, prepared = mue.load(lesion_model, device="cpu"), open_prepared(lesions)
+    report = health(predictor, Slices(prepared, "val"), train=Slices(prepared, "train"))
+    assert report.inputs == 12
+    by_slice = [health(predictor, One(Slices(prepared, "val"), i)).ged.mean for i in range(12)]
+    patients = [sum(by_slice[i : i + 4]) / 4 for i in (0, 4, 8)]
+    assert report.ged.mean == pytest.approx(sum(patients) / 3, abs=1e-5)
+    assert report.ged.low == pytest.approx(min(patients), abs=1e-5)  # 1 of 27 resamples
+    assert report.ged.high == pytest.approx(max(patients), abs=1e-5)
+
+
+class One:
+    """One item of a data set."""
+
+    def __init__(self, source: Source, item: int) -> None:
+        self.source, self.item = source, item
+        self.device, self.on_device = source.device, source.on_device
+
+    def __len__(self) -> int:
+        return 1
+
+    def pair(self, index: Int[Tensor, " b"]) -> Pair:
+        return self.source.pair(index + self.item)
+
+    def case(self, index: Int[Tensor, " b"]) -> Case:
+        return self.source.case(index + self.item)
+
+
+def test_a_model_is_not_changed_and_the_report_is_json(run):
+    predictor = mue.load(run("toy", seed=2), device="cpu")
+    before = {name: p.clone() for name, p in predictor.network.named_parameters()}
+    calls: list[tuple[int, int]] = []
+    report = health(predictor, Bars(seed=9), inputs=40, progress=lambda *a: calls.append(a))
+    assert all(torch.equal(before[name], p) for name, p in predictor.network.named_parameters())
+    assert calls[-1] == (40, 40)
+    content = json.loads(json.dumps(report.report()))
+    assert content["verdict"] == report.verdict
+    assert [c["code"] for c in content["codes"]] == [c.code for c in report.codes]
+    assert content["train_ged"] is None
+    assert len(report.case.x) == len(report.hypotheses.y) == 3
+    assert set(report.case.group) == {"dim", "bright"}
+    with pytest.raises(MueError, match="`inputs` must be at least 1, got 0"):
+        health(predictor, Bars(), inputs=0)
