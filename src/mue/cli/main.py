@@ -136,22 +136,20 @@ def train_command(arguments: list[str], prog: str) -> None:
     quiet, began = distributed.env_int("RANK", 0) != 0, time.monotonic()
     resumed = start.keywords["resume"] and not quiet
     validated = read_validations(start.keywords["out"]) if resumed else []
-    note = {"train": "", "val": ""}
     with progress_bars(disable=quiet) as show:
 
         def on_record(record: LogRecord) -> None:
-            note["train"] = (
+            note = (
                 f"prior {record.prior:.3f}  reconstruction {record.reconstruction:.3f}  "
                 f"commitment {record.commitment:.3f}  codes {record.codes}"
             )
-            show(name, record.step, config.train.steps, "".join(note.values()))
+            show(name, record.step, config.train.steps, note)
 
         def on_validation(record: ValidationRecord) -> None:
             validated.append(record)
             best = best_validation(validated)
             scores = f"{record.score:.4f} (best {best.score:.4f} at {best.step})"
-            note["val"] = f"  val {record.metric} {scores}"
-            show(name, record.step, config.train.steps, "".join(note.values()))
+            show("val", record.step, config.train.steps, f"{record.metric} {scores}")
 
         folder = start(
             on_record=on_record,
