@@ -14,8 +14,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mue.errors import MueError
+from mue.metrics.modes import entropy
 from mue.metrics.overlap import iou_distance
-from mue.metrics.ranked import entropy, up_to
+from mue.metrics.ranked import up_to
 
 Distance = Callable[[Tensor, Tensor], Tensor]
 """Distance of every pair of answers: (b m *y), (b n *y) -> (b m n)."""

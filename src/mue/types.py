@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mue.errors import MueError
-from mue.metrics.ranked import entropy
+from mue.metrics.modes import entropy
 from mue.modes import Distance, Modes, linkage, mask_distance, modes_of
 
 

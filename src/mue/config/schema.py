@@ -137,7 +137,11 @@ class CodebookConfig(_Section):
     revive_every: Annotated[int, _NOT_NEGATIVE] = 0
     """Steps after which the idlest code starts anew on an encoding; 0 is never (`vq`)."""
     revive_until: Annotated[float, _SHARE] = 0.5
-    """Share of the training after which codes are left alone."""
+    """Share of the training after which no code is revived."""
+    split_every: Annotated[int, _NOT_NEGATIVE] = 0
+    """Steps after which a code much worse than the others is split in two; 0 is never."""
+    split_until: Annotated[float, _SHARE] = 0.5
+    """Share of the training after which no code is split."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

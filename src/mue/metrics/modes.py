@@ -50,3 +50,14 @@ def mode_mae(p: Float[Tensor, "b m"], q: Float[Tensor, "b m"]) -> Float[Tensor, 
     tensor([0.1000])
     """
     return (p - q).abs().mean(dim=1)
+
+
+def entropy(prob: Float[Tensor, "b m"]) -> Float[Tensor, " b"]:
+    """Entropy in nats; what the probabilities lack to 1 counts as one more answer.
+
+    >>> entropy(torch.tensor([[0.5, 0.5], [0.5, 0.0]]))
+    tensor([0.6931, 0.6931])
+    """
+    rest = (1 - prob.sum(dim=1, keepdim=True)).clamp_min(0)
+    p = torch.cat([prob, rest], dim=1)
+    return -torch.xlogy(p, p).sum(dim=1)

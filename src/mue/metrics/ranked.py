@@ -50,17 +50,6 @@ def up_to(prob: Float[Tensor, "b m"], limit: float) -> Bool[Tensor, "b m"]:
     return (probability_before(prob) <= limit) & (prob > 0)
 
 
-def entropy(prob: Float[Tensor, "b m"]) -> Float[Tensor, " b"]:
-    """Entropy in nats; what the probabilities lack to 1 counts as one more answer.
-
-    >>> entropy(torch.tensor([[0.5, 0.5], [0.5, 0.0]]))
-    tensor([0.6931, 0.6931])
-    """
-    rest = (1 - prob.sum(dim=1, keepdim=True)).clamp_min(0)
-    p = torch.cat([prob, rest], dim=1)
-    return -torch.xlogy(p, p).sum(dim=1)
-
-
 def modes_for(prob: Float[Tensor, "b m"], share: float) -> Int[Tensor, " b"]:
     """How many modes, the most probable first, hold a share of the probability.
 

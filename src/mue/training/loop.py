@@ -15,6 +15,7 @@ from mue.objective import Weights
 from mue.training.batches import GeneratedBatches, PrefetchedBatches, batch_share
 from mue.training.distributed import no_sync, replicate
 from mue.training.schedule import Schedule, learning_rate, seeded
+from mue.training.split import is_split_due, split_
 from mue.training.state import Training
 from mue.types import ExactTrace, Terms, Trace, VqTrace
 
@@ -44,7 +45,8 @@ class Step:
 def fit(training: Training, source: Source) -> Iterator[Step]:
     """Train from the step that `training` is at to the end, yielding after each step.
 
-    Nothing here waits for the device. Between two yields `training` is consistent and may be saved.
+    Nothing here waits for the device, but where codes are split. Between two yields `training` is
+    consistent and may be saved.
     """
     config, learner, device = training.config, training.learner, training.device
     batch_share(config)  # refuses a batch that cannot be divided
@@ -63,6 +65,8 @@ def fit(training: Training, source: Source) -> Iterator[Step]:
             if due and number < book.revive_until * config.train.steps:
                 learner.revive_(taken.trace)
         training.step += 1
+        if is_split_due(config, training.step):
+            split_(training, source)
         bad += taken.bad
         yield Step(training.step, taken.terms, taken.used, bad, learning_rate(config, number))
 

@@ -67,6 +67,9 @@ class FlatAdamW:
                 grad.copy_(p.grad)
                 p.grad = None
 
+    def round_(self) -> None:
+        """Follow parameters that were changed from outside: nothing to do for float32."""
+
     def update_(self, ema_decay: Float[Tensor, ""]) -> None:
         """Update the parameters by their gradients, and then the average."""
         gradient = self.gradient

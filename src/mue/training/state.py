@@ -128,6 +128,18 @@ class Training:
             if not p.requires_grad:
                 mean.lerp_(p, 1 - ema_decay)
 
+    def averaged(self, parameter: nn.Parameter) -> list[Tensor]:
+        """A parameter of θ and its average; without averages, the parameter alone."""
+        names = {p: name for name, p in self.network.named_parameters()}
+        mean, here = self.ema[names[parameter]], parameter.detach()
+        return [here] if mean.data_ptr() == here.data_ptr() else [here, mean]
+
+    def moments(self, parameter: nn.Parameter) -> list[Tensor]:
+        """What the optimizer remembers of the gradients of a parameter: nothing without one."""
+        views = [self.optimizer.views(self.optimizer.state[n]) for n in ("exp_avg", "exp_avg_sq")]
+        owners = self.optimizer.parameters
+        return [v for all_ in views for p, v in zip(owners, all_, strict=True) if p is parameter]
+
     @torch.no_grad()
     def reset_ema_(self) -> None:
         """Let the averages start from the current weights."""

@@ -1,0 +1,133 @@
+"""Splitting codes: a cure for a code that serves several modes while others serve none.
+
+Where a code has to answer for two modes, its answer is a blend of them that fits neither. No
+gradient leads out of it: the free codes decode to something worse still, so they are responsible
+for nothing and learn nothing. So, as for mixtures (split and merge, Ueda et al. 2000), a free code
+takes the place of a copy beside the code that reconstructs worst. Both have half of its
+probability, and the answers divide themselves among them.
+
+Where nothing is wrong nothing is split; and a code split needlessly changes no probability of a
+mode, which is the sum of those of its codes.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from mue.collectives import all_sum_
+from mue.config.schema import Config, ObjectiveConfig
+from mue.data.random import normal
+from mue.data.source import Source
+from mue.models.learner import ExactLearner, VqLearner
+from mue.objective import log_likelihood
+from mue.training.batches import batch_index
+from mue.training.state import Training
+from mue.types import ExactTrace, Trace, VqTrace
+
+_INPUTS = 256
+_FREE = 0.005
+"""Share of the answers below which a code is free."""
+_USED = 0.02
+"""Share of the answers from which on a code may be split."""
+_WORSE, _NATS = 1.25, 1.0
+"""How much worse than the others a code reconstructs that is split: by a factor, and in nats."""
+_OFFSET = 0.1
+"""How far a code and its copy are apart, relative to the deviation of all codes."""
+_SALT = 101
+
+
+def is_split_due(config: Config, steps: int) -> bool:
+    """Whether codes are to be split after so many steps: not before all terms have their weight."""
+    book, done = config.codebook, steps / config.train.steps
+    start = max(config.objective.balance_until, config.objective.prior_from)
+    return (
+        book.split_every > 0 and steps % book.split_every == 0 and start < done <= book.split_until
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CodeUse:
+    """Which share of the answers each code explains, and how badly: their mean -log p(y|c,x)."""
+
+    share: Float[Tensor, " n"]
+    loss: Float[Tensor, " n"]
+
+
+@torch.no_grad()
+def measure_codes(training: Training, source: Source) -> CodeUse:
+    """Measure the use of the codes on the inputs of the next steps, in every process alike."""
+    config, total = training.config, torch.zeros((), device=training.device)
+    weight = loss = torch.zeros(config.codebook.size, device=training.device)
+    for i in range(max(1, _INPUTS // config.train.batch)):
+        pair = source.pair(batch_index(config, training.step + i, training.device))
+        with torch.autocast(training.device.type, torch.bfloat16, enabled=training.bfloat16):
+            trace = training.learner(pair.x, pair.y)
+        log_y, responsibility = responsibilities(trace, pair.y, config.objective)
+        weight = weight + responsibility.sum(dim=0)
+        loss = loss - (responsibility * log_y).sum(dim=0)
+        total = total + len(log_y)
+    all_sum_(weight, loss, total)
+    return CodeUse(weight / total, loss / weight.clamp_min(torch.finfo(weight.dtype).tiny))
+
+
+def responsibilities(
+    trace: Trace, y: Float[Tensor, "b r *y"], config: ObjectiveConfig
+) -> tuple[Float[Tensor, "a n"], Float[Tensor, "a n"]]:
+    """Of each of the a = b r answers: log p(y|c,x), and the share of each code in explaining it."""
+    if isinstance(trace, VqTrace):
+        decoded, answer = (t.flatten(0, 1)[:, None] for t in (trace.logits, y))
+        log_y = log_likelihood(decoded, answer, config.likelihood, config.deviation)[:, 0]
+        chosen = torch.zeros(len(log_y), trace.log_prior.shape[1], device=log_y.device)
+        return log_y.expand_as(chosen), chosen.scatter_(1, trace.index.flatten()[:, None], 1)
+    assert isinstance(trace, ExactTrace)
+    log_y = log_likelihood(trace.logits, y, config.likelihood, config.deviation)
+    posterior = (trace.log_prior[:, :, None] + log_y).softmax(dim=1)
+    return log_y.mT.flatten(0, 1), posterior.mT.flatten(0, 1)
+
+
+def find_split(use: CodeUse) -> tuple[int, int] | None:
+    """The code that reconstructs worst and a free one, if it is so much worse than the others.
+
+    >>> find_split(CodeUse(torch.tensor([0.4, 0.6, 0.0]), torch.tensor([24.0, 45.0, 50.0])))
+    (1, 2)
+    >>> find_split(CodeUse(torch.tensor([0.4, 0.6, 0.0]), torch.tensor([24.0, 26.0, 50.0])))
+    """
+    used = use.share >= _USED
+    worst, free = int(use.loss.where(used, -math.inf).argmax()), int(use.share.argmin())
+    others = use.share.where(used, 0)
+    others[worst] = 0
+    mean = (others @ use.loss / others.sum()).nan_to_num()  # 0 if it is the only one in use
+    worse = use.loss[worst] >= _WORSE * mean + _NATS
+    return (worst, free) if worse and use.share[free] < _FREE else None
+
+
+@torch.no_grad()
+def split_code_(training: Training, code: int, free: int) -> None:
+    """Turn a free code into a copy of another beside it, each with half of its probability."""
+    learner, config = training.learner, training.config
+    codes, prior = learner.network.codebook.codes, learner.network.prior
+    for parameter in (codes, prior.weight, prior.bias):
+        for tensor in (*training.averaged(parameter), *training.moments(parameter)):
+            tensor[free] = tensor[code]
+    for bias in training.averaged(prior.bias):
+        bias[[free, code]] -= math.log(2)
+    row = torch.tensor([training.step], device=training.device)
+    offset = normal(config.train.seed, row, config.codebook.width, salt=_SALT)[0]
+    offset *= _OFFSET * codes.std()
+    for book in training.averaged(codes):
+        book[free] += offset
+    if isinstance(learner, VqLearner):
+        count = learner.posterior.usage.count
+        count[[free, code]] = count[code] / 2
+    training.optimizer.round_()
+
+
+def split_(training: Training, source: Source) -> None:
+    """Split a code that serves several modes, if there is one."""
+    if isinstance(training.learner, (ExactLearner, VqLearner)):
+        found = find_split(measure_codes(training, source))
+        if found is not None:
+            split_code_(training, *found)

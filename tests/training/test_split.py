@@ -1,0 +1,113 @@
+import dataclasses
+from typing import cast
+
+import pytest
+import torch
+
+from mue.config.presets import preset
+from mue.data.build import build_source
+from mue.data.synthetic.toy import Bars
+from mue.metrics.modes import mode_probabilities, mode_tv
+from mue.models.modal import Modal
+from mue.training.loop import fit
+from mue.training.split import CodeUse, find_split, is_split_due, measure_codes, split_code_
+from mue.training.state import Training
+
+CPU = torch.device("cpu")
+
+
+def modal(training: Training) -> Modal:
+    return cast("Modal", training.network)
+
+
+def use(share: list[float], loss: list[float]) -> CodeUse:
+    return CodeUse(torch.tensor(share), torch.tensor(loss))
+
+
+def test_the_code_that_reconstructs_much_worse_than_the_others_is_split():
+    assert find_split(use([0.3, 0.0, 0.4, 0.3], [20.0, 99.0, 45.0, 24.0])) == (2, 1)
+
+
+def test_a_code_that_is_alone_is_split():
+    assert find_split(use([0.0, 1.0], [0.0, 30.0])) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        use([0.3, 0.0, 0.4, 0.3], [20.0, 99.0, 24.0, 24.0]),  # a little worse
+        use([0.5, 0.0, 0.5], [0.01, 0.0, 0.9]),  # much worse, and still good
+        use([0.5, 0.1, 0.4], [20.0, 20.0, 45.0]),  # no code is free
+        use([0.495, 0.49, 0.0, 0.015], [20.0, 20.0, 0.0, 45.0]),  # it explains next to nothing
+        use([0.0, 1.0], [0.0, 0.5]),  # alone, and good
+    ],
+)
+def test_where_nothing_is_wrong_nothing_is_split(found: CodeUse):
+    assert find_split(found) is None
+
+
+def test_codes_are_split_once_every_term_has_its_weight(tiny):
+    config = tiny("exact", steps=100, codebook={"split_every": 10, "split_until": 0.5})
+    start = dataclasses.replace(config.objective, balance_until=0.2, prior_from=0.1)
+    config = dataclasses.replace(config, objective=start)
+    assert [i for i in range(101) if is_split_due(config, i)] == [30, 40, 50]
+    assert not is_split_due(tiny("exact"), 0)
+
+
+@pytest.mark.parametrize("ema", [0.0, 0.9])
+@pytest.mark.parametrize("method", ["exact", "vq"])
+def test_a_split_changes_no_probability_but_halves_one(tiny, method: str, ema: float):
+    config = tiny(method, ema=ema)
+    training = Training(config, CPU)
+    list(fit(training, Bars()))
+    x = Bars().pair(torch.arange(4)).x
+    before = training.network(x).log_prior.exp()
+    ema_before = {name: value.clone() for name, value in training.ema.items()}
+    split_code_(training, 1, 4)
+    after = training.network(x).log_prior.exp()
+    others = [0, 2, 3, 5]
+    total = before[:, others].sum(dim=1) + before[:, 1]  # the free code's own is given up
+    torch.testing.assert_close(after[:, others], before[:, others] / total[:, None])
+    torch.testing.assert_close(after[:, 4], after[:, 1])
+    torch.testing.assert_close(after[:, 4], before[:, 1] / 2 / total)
+    codes = training.ema["codebook.codes"]
+    assert torch.equal(codes[others], ema_before["codebook.codes"][others])
+    assert 0 < (codes[4] - codes[1]).norm() < codes.std() * codes.shape[1]
+    for name in ("prior.weight", "prior.bias", "codebook.codes"):
+        for moment in training.moments(training.network.get_parameter(name)):
+            assert torch.equal(moment[4], moment[1])
+
+
+def test_the_use_of_codes_is_a_distribution_over_the_answers(tiny):
+    for method in ("exact", "vq"):
+        found = measure_codes(Training(tiny(method), CPU), Bars())
+        torch.testing.assert_close(found.share.sum(), torch.tensor(1.0))
+        assert (found.loss[found.share > 0] > 0).all()
+
+
+@pytest.mark.parametrize("name", ["toy", "vector"])
+def test_two_modes_in_one_code_are_divided(name: str):
+    """All probability is given to one code: no gradient leads out of it, a split does."""
+    found: dict[int, float] = {}
+    for every in (0, 20):
+        config = preset(name)
+        config = dataclasses.replace(
+            config,
+            codebook=dataclasses.replace(config.codebook, split_every=every),
+            objective=dataclasses.replace(
+                config.objective, balance_until=0.0, temperature=1.0, prior_from=0.0
+            ),
+            train=dataclasses.replace(config.train, steps=400, validate_every=0),
+        )
+        training = Training(config, CPU)
+        with torch.no_grad():
+            modal(training).prior.bias[1:] = -1e3
+        source = build_source(config.data, "train", seed=0, device=CPU)
+        list(fit(training, source))
+        case = build_source(config.data, "test", seed=0, device=CPU).case(torch.arange(100))
+        trace = training.learner(case.x, case.ys)
+        y = trace.logits.sigmoid() if name == "toy" else trace.logits
+        predicted = mode_probabilities(y.detach(), trace.log_prior.detach().exp(), case.ys)
+        found[every] = mode_tv(predicted, case.q).mean().item()
+    assert found[0] > 0.2
+    assert found[20] < 0.08
