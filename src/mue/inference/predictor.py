@@ -173,16 +173,15 @@ class Predictor:
     @torch.inference_mode()
     def group(self, h: Hypotheses, *, by: By = "mode", cut: float | None = None) -> Modes:
         """Group answers of this model by the distance that suits their likelihood."""
-        distance, prob = self.distance(h.y, h.y), h.prob.masked_fill(h.prob < MIN_PROB, 0)
-        cut = self.cut if cut is None else cut
+        prob, cut = h.prob.masked_fill(h.prob < MIN_PROB, 0), self.cut if cut is None else cut
         if by == "code":
-            return modes_of(h.y, prob, h.code, ungrouped(distance), cut)
-        tree, ranked = self._ranked(distance, prob, cut)
+            return modes_of(h.y, prob, h.code, ungrouped(self.distance(h.y, h.y)), cut)
+        tree, ranked = self._ranked(h.y, prob, cut)
         return modes_of(h.y, prob, h.code, tree, cut, ranked)
 
-    def _ranked(self, distance: Tensor, prob: Tensor, cut: float) -> tuple[Tree, Ranking]:
+    def _ranked(self, y: Tensor, prob: Tensor, cut: float) -> tuple[Tree, Ranking]:
         """The tree of answers, and its modes."""
-        tree = linkage(distance, prob)
+        tree = linkage(self.distance(y, y), prob)
         return tree, ranking(tree, prob, cut)
 
     @property

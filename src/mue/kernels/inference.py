@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from threading import Lock
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -21,6 +21,8 @@ from mue.modes import Ranking, Tree
 
 _SMALL = 1 << 21
 """Elements in the answers up to which a GPU waits for the host, and a graph pays."""
+_GROUPED = 1 << 24
+"""The same for grouping them, which is more launches for less work."""
 _KEPT = 8
 """Graphs that are kept: those used last."""
 
@@ -62,18 +64,15 @@ class GraphPredictor(Predictor):
         answer = super()._answers
         with self._lock:
             found = self._replay("answers", lambda x: answer(x, k, 0.0, generator), x, by=k)
-            return Answers(found.y.clone(), found.prob.clone(), found.code.clone())
+            return _copy(found)
 
-    def _ranked(self, distance: Tensor, prob: Tensor, cut: float) -> tuple[Tree, Ranking]:
-        if not self._captures:
-            return super()._ranked(distance, prob, cut)
+    def _ranked(self, y: Tensor, prob: Tensor, cut: float) -> tuple[Tree, Ranking]:
+        if y.numel() > _GROUPED or not self._captures:
+            return super()._ranked(y, prob, cut)
         rank = super()._ranked
         with self._lock:
-            tree, found = self._replay(
-                "modes", lambda d, p: rank(d, p, cut), distance, prob, by=cut
-            )
-            copies = (getattr(found, f.name).clone() for f in fields(found))
-            return Tree(distance, tree.parent.clone(), tree.height.clone()), Ranking(*copies)
+            found = self._replay("modes", lambda y, p: rank(y, p, cut), y, prob, by=cut)
+            return _copy(found[0]), _copy(found[1])
 
     def _replay(self, name: str, work: Callable[..., Result], *inputs: Tensor, by: float) -> Result:
         """What the work makes of the inputs; besides, it depends on its name and `by` alone."""
@@ -98,3 +97,8 @@ class GraphPredictor(Predictor):
     def _not_captured(self, error: RuntimeError) -> None:
         self._captures = False
         warnings.warn(f"answers are not captured: it failed ({first_line(error)})", stacklevel=6)
+
+
+def _copy(tensors: Result) -> Result:
+    """A dataclass of tensors that the next replay does not overwrite."""
+    return type(tensors)(*(getattr(tensors, f.name).clone() for f in fields(cast("Any", tensors))))
