@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check format bench results results-lidc results-compare results-performance clean
+.PHONY: demo test check format bench results results-lidc results-compare results-performance results-seeds clean
 
 demo: .venv/installed
 	$(BIN)/mue demo
@@ -50,3 +50,8 @@ results-compare: .venv/installed
 BENCH ?= runs/bench
 results-performance: .venv/installed
 	$(BIN)/python benchmarks/performance.py $(BENCH)
+
+# SEEDS holds runs that benchmarks/seeds.py has trained.
+SEEDS ?= runs/seeds
+results-seeds: .venv/installed
+	$(BIN)/python benchmarks/seeds.py --out $(SEEDS)

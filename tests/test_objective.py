@@ -192,6 +192,27 @@ def test_a_code_that_is_better_everywhere_takes_only_its_share_while_balancing()
     torch.testing.assert_close(found.prior, -torch.tensor([0.9, 0.1]).log().mean())
 
 
+def test_with_a_sharpness_it_does_not_matter_how_alike_the_codes_are():
+    torch.manual_seed(0)
+    trace = ExactTrace(torch.zeros(4, 3), torch.randn(4, 3, 2))
+    y, shared = torch.randn(4, 5, 2), dataclasses.replace(PLAIN, balance=True)
+
+    def reconstruction(deviation: float) -> torch.Tensor:
+        config = ObjectiveConfig(likelihood="normal", deviation=deviation, sharpness=10.0)
+        return objective(trace, y, config, shared).reconstruction * deviation**2
+
+    torch.testing.assert_close(reconstruction(100.0), reconstruction(1.0))
+    equal = -log_likelihood(trace.logits, y, "normal").mean()
+    assert reconstruction(100.0) < 0.7 * equal  # each answer is left to a code that is near
+
+
+def test_codes_that_are_the_same_have_no_deviation_to_divide_by():
+    trace = ExactTrace(torch.zeros(2, 3), torch.zeros(2, 3, 2))
+    config = ObjectiveConfig(likelihood="normal", sharpness=10.0)
+    terms = objective(trace, torch.ones(2, 5, 2), config, dataclasses.replace(PLAIN, balance=True))
+    assert terms.total.isfinite()
+
+
 def test_the_temperature_divides_the_likelihood_that_responsibilities_are_made_of():
     # Each code is best at one answer, by 2 nats: 1 nat at temperature 2, so odds of e.
     y, logits = torch.zeros(2, 1, 1), torch.tensor([[0.0, 2.0], [2.0, 0.0]])[..., None]

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from mue.collectives import all_max_, all_sum_
+from mue.collectives import all_max_, all_mean, all_sum_
 from mue.config.schema import ObjectiveConfig
 from mue.types import HeadsTrace, LatentTrace, Terms, Trace, VqTrace
 
@@ -106,7 +106,12 @@ def objective(
         return Terms(zero, -config.reconstruction * best.mean(), zero, zero)
     log_c = trace.log_prior[:, :, None]
     with torch.no_grad():
-        score = balanced(log_y / weights.temperature) if weights.balance else log_c + log_y
+        score = log_c + log_y
+        if weights.balance:
+            scale = (
+                config.sharpness / deviation(log_y) if config.sharpness else 1 / weights.temperature
+            )
+            score = balanced(log_y * scale)
         responsibility = score.softmax(dim=1)
     energy_term = zero
     if config.energy:
@@ -156,6 +161,16 @@ def energy(
     pairwise = distance(s, s)
     pairwise = pairwise - torch.diag_embed(pairwise.diagonal(dim1=1, dim2=2))  # d(s, s) counts as 0
     return (2 * attraction - torch.einsum("bn,bnm,bm->b", p, pairwise, p)).mean()
+
+
+def deviation(log_y: Float[Tensor, "b n r"]) -> Float[Tensor, ""]:
+    """How much the codes differ in the likelihood of an answer: the mean standard deviation.
+
+    At the start the codes decode to nearly the same, and in units of nats none of them would be
+    responsible for anything more than the others: all of them would learn the same blend.
+    """
+    each = all_mean(log_y.std(dim=1, correction=0).mean())
+    return each.clamp_min(torch.finfo(log_y.dtype).eps)
 
 
 def balanced(score: Float[Tensor, "b n r"], rounds: int = 5) -> Float[Tensor, "b n r"]:

@@ -54,7 +54,7 @@ def tiny(method: Method, batch: int = 16, lr: float = 1e-3) -> Config:
         data=DataConfig(name="toy"),
         model=ModelConfig(levels=(8, 8), tail=(8,), widths=(8,), norm="group"),
         codebook=CodebookConfig(size=6, width=3, decay=0.9, revive_every=2),
-        objective=ObjectiveConfig(temperature=2.0, balance_until=0.5, energy=5.0),
+        objective=ObjectiveConfig(sharpness=3.0, balance_until=0.5, energy=5.0),
         train=TrainConfig(
             steps=STEPS, batch=batch, lr=lr, clip=1.0, ema=0.9, save_every=4, log_every=1
         ),

@@ -46,7 +46,7 @@ def test_where_nothing_is_wrong_nothing_is_split(found: CodeUse):
     assert find_split(found) is None
 
 
-def test_codes_are_split_once_every_term_has_its_weight(tiny):
+def test_codes_are_split_once_they_are_not_balanced_any_more(tiny):
     config = tiny("exact", steps=100, codebook={"split_every": 10, "split_until": 0.5})
     start = dataclasses.replace(config.objective, balance_until=0.2, prior_from=0.1)
     config = dataclasses.replace(config, objective=start)

@@ -32,6 +32,7 @@ _MILESTONES = TrainConfig(
 _COSINE = TrainConfig(schedule="cosine", clip=1.0)
 _LATE_CODE = ModelConfig(norm="group", code_level=5, join="scale-shift")  # cheap for many codes
 _SOFT_START = ObjectiveConfig(temperature=20.0, balance_until=0.12, prior_from=0.05)
+_SHARP_START = ObjectiveConfig(sharpness=10.0, balance_until=0.12, prior_from=0.05)
 
 
 def guess(schedule: Schedule = "short") -> Config:
@@ -73,10 +74,10 @@ def guess_quick(_: Schedule = "short") -> Config:
         method="exact",
         data=DataConfig(digit=14, answers=16),
         model=replace(_LATE_CODE, levels=(8, 16, 32), tail=(64, 64), widths=(16, 8), code_level=4),
-        codebook=CodebookConfig(size=6, width=16, spread=1.5),
-        objective=replace(_SOFT_START, reconstruction=0.05, temperature=5.0),
+        codebook=CodebookConfig(size=6, width=16, spread=1.5, split_every=50),
+        objective=replace(_SHARP_START, reconstruction=0.05),
         train=replace(
-            _COSINE, steps=1000, batch=64, lr=3e-3, ema=0.995, save_every=200, validate_every=100
+            _COSINE, steps=1600, batch=64, lr=3e-3, ema=0.995, save_every=200, validate_every=200
         ),
     )
 
@@ -163,9 +164,9 @@ def toy(_: Schedule = "short") -> Config:
         method="exact",
         data=DataConfig(name="toy"),
         model=replace(_LATE_CODE, levels=(8, 16), tail=(16,), widths=(8,), code_level=3),
-        codebook=CodebookConfig(size=6, width=8, spread=1.5),
+        codebook=CodebookConfig(size=6, width=8, spread=1.5, split_every=20),
         objective=ObjectiveConfig(
-            reconstruction=0.1, temperature=5.0, balance_until=0.2, prior_from=0.1
+            reconstruction=0.1, sharpness=10.0, balance_until=0.2, prior_from=0.1
         ),
         train=replace(
             _COSINE, steps=400, batch=64, lr=8e-3, ema=0.99, save_every=100, validate_every=100
@@ -203,7 +204,7 @@ def vector(_: Schedule = "short") -> Config:
         model=ModelConfig(
             backbone="mlp", c_in=2, c_out=2, levels=(64, 64), tail=(), widths=(64, 64)
         ),
-        objective=replace(normal, reconstruction=0.05, temperature=20.0),
+        objective=replace(normal, reconstruction=0.05),
         train=replace(_COSINE, steps=2000, lr=3e-3, ema=0.998, save_every=500, validate_every=500),
     )
 

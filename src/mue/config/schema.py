@@ -178,6 +178,9 @@ class ObjectiveConfig(_Section):
     """The responsibilities of `exact` start this soft; 1 is the likelihood's own."""
     balance_until: Annotated[float, _SHARE] = 0.0
     """Share of the training over which they harden and the codes share the answers evenly."""
+    sharpness: Annotated[float, _NOT_NEGATIVE] = 0.0
+    """Over that time the responsibilities are this sharp however alike the codes still are; 0 takes
+    the temperature."""
 
     def __post_init__(self) -> None:
         _Section.__post_init__(self)

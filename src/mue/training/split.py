@@ -40,9 +40,8 @@ _SALT = 101
 
 
 def is_split_due(config: Config, steps: int) -> bool:
-    """Whether codes are to be split after so many steps: not before all terms have their weight."""
-    book, done = config.codebook, steps / config.train.steps
-    start = max(config.objective.balance_until, config.objective.prior_from)
+    """Whether codes are to be split after so many steps: not while they are balanced."""
+    book, done, start = config.codebook, steps / config.train.steps, config.objective.balance_until
     return (
         book.split_every > 0 and steps % book.split_every == 0 and start < done <= book.split_until
     )
