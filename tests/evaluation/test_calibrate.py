@@ -21,6 +21,7 @@ from mue.models.build import build_modal
 from mue.models.modal import Modal
 from mue.nn.backbone import Features
 from mue.nn.codebook import Codebook
+from mue.nn.standardize import StandardizedLinear
 
 SIDE, CODES = 8, 4
 
@@ -258,10 +259,16 @@ def test_a_coverage_that_is_no_share_is_refused(lesion_config, val):
 
 def test_folding_divides_the_score_of_answers_too():
     config = preset("toy")
-    config = replace(config, codebook=replace(config.codebook, reads_answers=True))
+    config = replace(
+        config,
+        codebook=replace(config.codebook, reads_answers=True),
+        model=replace(config.model, standardize=True),
+    )
     torch.manual_seed(0)
     modal = build_modal(config).eval()
     assert modal.score is not None
+    assert isinstance(modal.prior, StandardizedLinear)
+    modal.prior.start_(torch.rand(9, modal.prior.in_features))
     torch.nn.init.normal_(modal.score.score.weight)
     x, n = torch.rand(4, 1, 8, 8), config.codebook.size
     before, _ = modal.decode_all(modal(x))

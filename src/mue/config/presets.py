@@ -73,7 +73,14 @@ def guess_quick(_: Schedule = "short") -> Config:
     return Config(
         method="exact",
         data=DataConfig(digit=14, answers=16),
-        model=replace(_LATE_CODE, levels=(8, 16, 32), tail=(64, 64), widths=(16, 8), code_level=4),
+        model=replace(
+            _LATE_CODE,
+            levels=(8, 16, 32),
+            tail=(64, 64),
+            widths=(16, 8),
+            code_level=4,
+            standardize=True,
+        ),
         codebook=CodebookConfig(size=6, width=16, spread=1.5, split_every=50),
         objective=replace(_SHARP_START, reconstruction=0.05),
         train=replace(

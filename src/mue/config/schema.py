@@ -116,6 +116,8 @@ class ModelConfig(_Section):
     """How the code enters."""
     readout: Annotated[int, _within(2, 8)] = 2
     """1x1 convolutions after a code that enters at the top."""
+    standardize: bool = False
+    """Whether the prior reads features standardized by their mean and deviation at the start."""
     dropout: Annotated[float, _BELOW_ONE] = 0.0
     """Share of the innermost features that is dropped, in training and in answering (`heads`)."""
 

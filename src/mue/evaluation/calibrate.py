@@ -51,8 +51,11 @@ class Calibration:
         layers = {"prior": modal.prior}
         if modal.score is not None:
             layers["score.score"] = modal.score.score
-        state = {f"{n}.{k}": v.cpu() for n, m in layers.items() for k, v in m.state_dict().items()}
-        folded = {name: value / self.temperature for name, value in state.items()}
+        folded = {
+            f"{name}.{kind}": layer.get_parameter(kind).detach().cpu() / self.temperature
+            for name, layer in layers.items()
+            for kind in ("weight", "bias")
+        }
         return folded | {"prior.bias": folded["prior.bias"] + self.shift}
 
 

@@ -21,6 +21,7 @@ from mue.nn.backbone import Features
 from mue.nn.blocks import ResidualBlock, UpsampleConcat, downsample, pad_to_multiple
 from mue.nn.codebook import Codebook
 from mue.nn.replace import replace_modules
+from mue.nn.standardize import StandardizedLinear
 from mue.nn.unet import Join, UNetDecoder, UNetEncoder
 
 
@@ -52,7 +53,7 @@ def with_kernels(
                 return FusedUNetEncoder(module, glue(KernelInput(module.stride)))
             case UNetDecoder() if not module.late:
                 module.join = cast("Join", glue(KernelJoin(module.join)))
-            case Modal():
+            case Modal() if not isinstance(module.prior, StandardizedLinear):
                 module.prior = side_stream_linear(module.prior)
             case Posterior():
                 module.project = side_stream_linear(module.project)

@@ -15,6 +15,7 @@ from mue.nn.answer_score import AnswerScore
 from mue.nn.backbone import Backbone
 from mue.nn.codebook import Codebook, Usage
 from mue.nn.mlp import MLPDecoder, MLPEncoder
+from mue.nn.standardize import StandardizedLinear
 from mue.nn.unet import Concatenate, ScaleShift, UNetDecoder, UNetEncoder
 
 
@@ -83,9 +84,10 @@ def build_network(config: Config, backbone: Backbone | None = None) -> Modal | P
 def build_modal(config: Config, backbone: Backbone | None = None) -> Modal:
     """θ of the paper, with fresh weights."""
     part, book = backbone or build_backbone(config.model), config.codebook
+    linear = StandardizedLinear if config.model.standardize else nn.Linear
     return Modal(
         encoder=part.encoder(config.model.c_in),
-        prior=nn.Linear(part.width, book.size),
+        prior=linear(part.width, book.size),
         codebook=Codebook(
             book.size, book.width, learned=config.method == "exact", spread=book.spread
         ),

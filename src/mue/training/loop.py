@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from mue.data.random import normal
 from mue.data.source import Source
-from mue.models.learner import VqLearner
+from mue.models.learner import ExactLearner, VqLearner
+from mue.nn.standardize import StandardizedLinear
 from mue.objective import Weights
 from mue.training.batches import GeneratedBatches, PrefetchedBatches, batch_share
 from mue.training.distributed import no_sync, replicate
@@ -72,16 +73,23 @@ def fit(training: Training, source: Source) -> Iterator[Step]:
 
 
 def start_(training: Training, source: Source) -> None:
-    """Give a fresh code book the statistics of the encodings, as the paper does for `vq`."""
+    """Give the statistics of the data to standardized features, and to the codes of `vq`.
+
+    The paper starts the code book with those of the encodings.
+    """
     config, learner, device = training.config, training.learner, training.device
-    if isinstance(learner, VqLearner):
-        book = config.codebook
-        pair = source.pair(torch.arange(max(256, config.train.batch), device=device))
-        rows = torch.arange(book.size, device=device)
-        fresh = normal(config.train.seed, rows, book.width, salt=_CODEBOOK_SALT)
-        with torch.autocast(device.type, torch.bfloat16, enabled=training.bfloat16):
+    if not isinstance(learner, (VqLearner, ExactLearner)):
+        return
+    network, book = learner.network, config.codebook
+    pair = source.pair(torch.arange(max(256, config.train.batch), device=device))
+    with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=training.bfloat16):
+        if isinstance(network.prior, StandardizedLinear):
+            network.prior.start_(network.encoder(pair.x).pooled)
+        if isinstance(learner, VqLearner):
+            rows = torch.arange(book.size, device=device)
+            fresh = normal(config.train.seed, rows, book.width, salt=_CODEBOOK_SALT)
             learner.start_(pair.x, pair.y, fresh)
-        training.reset_ema_()
+    training.reset_ema_()
 
 
 @dataclass(frozen=True, slots=True)
