@@ -76,6 +76,14 @@ def log_likelihood(
             return -0.5 * (gap / deviation).square().sum(dim=3)
 
 
+def own_log_likelihood(
+    logits: Float[Tensor, "b r *y"], y: Float[Tensor, "b r *y"], config: ObjectiveConfig
+) -> Float[Tensor, " br"]:
+    """Give log p(y|c,x) of every answer under the decoding of its own code."""
+    decoded, answer = (t.flatten(0, 1)[:, None] for t in (logits, y))
+    return log_likelihood(decoded, answer, config.likelihood, config.deviation)[:, 0, 0]
+
+
 def soft_iou_distance(
     a: Float[Tensor, "b m *y"], b: Float[Tensor, "b n *y"]
 ) -> Float[Tensor, "b m n"]:
@@ -92,9 +100,7 @@ def objective(
     """The terms for a batch, each a mean over inputs and answers."""
     zero, kind = trace.logits.new_zeros(()), config.likelihood
     if isinstance(trace, (VqTrace, LatentTrace)):  # each answer has a decoding of its own
-        decoded, answer = (t.flatten(0, 1)[:, None] for t in (trace.logits, y))
-        log_y = log_likelihood(decoded, answer, kind, config.deviation)
-        reconstruction = -config.reconstruction * log_y.mean()
+        reconstruction = -config.reconstruction * own_log_likelihood(trace.logits, y, config).mean()
         if isinstance(trace, VqTrace):
             prior = -weights.prior * trace.log_prior.gather(1, trace.index).mean()
             return Terms(prior, reconstruction, config.commitment * trace.distance.mean(), zero)

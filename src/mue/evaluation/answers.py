@@ -48,6 +48,15 @@ def propose_all(
             progress(int(index[-1]) + 1, count)
 
 
+def joint_distances(
+    predictor: Predictor, h: Hypotheses, case: Case
+) -> tuple[Float[Tensor, "b k m"], Float[Tensor, "b k k"], Float[Tensor, "b m m"]]:
+    """Distances of answers to known answers, of answers, and of known answers, in one pass."""
+    k, y = h.y.shape[1], torch.cat([h.y, case.ys], dim=1)
+    d = predictor.distance(y, y)
+    return d[:, :k, k:], d[:, :k, :k], d[:, k:, k:]
+
+
 def codes_in_use(n: int, code: Int[Tensor, "*a"], prob: Float[Tensor, "*a"]) -> int:
     """How many of n codes are in use, from the code and the probability of each answer."""
     highest = torch.zeros(n + 1)  # the last entry is of answers without a code, which is -1

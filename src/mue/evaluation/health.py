@@ -23,6 +23,7 @@ from mue.evaluation.answers import (
     MAX_ANSWERS,
     Progress,
     answer_log_likelihood,
+    joint_distances,
     spaced_items,
 )
 from mue.inference.predictor import MIN_PROB, SAMPLES, Predictor
@@ -272,9 +273,7 @@ def _measure(
     for items in index.split(_BATCH):
         case = source.case(items)
         h = predictor.propose(case.x, k, min_prob=_min_prob(k), generator=generator)
-        answers, y = h.y.shape[1], torch.cat([h.y, case.ys], dim=1)
-        d = predictor.distance(y, y)
-        sy, ss, yy = d[:, :answers, answers:], d[:, :answers, :answers], d[:, answers:, answers:]
+        sy, ss, yy = joint_distances(predictor, h, case)
         of_input = _of_inputs(predictor, case, h, sy, ss, yy)
         of_codes: tuple[Tensor, ...] = ()
         if n:

@@ -16,7 +16,12 @@ from mue.config.schema import Config, ObjectiveConfig
 from mue.data.build import SOURCES, build_source
 from mue.data.source import Source
 from mue.errors import MueError
-from mue.evaluation.answers import answer_log_likelihood, codes_in_use, spaced_items
+from mue.evaluation.answers import (
+    answer_log_likelihood,
+    codes_in_use,
+    joint_distances,
+    spaced_items,
+)
 from mue.evaluation.raters import TOP
 from mue.inference.predictor import MIN_PROB, Predictor
 from mue.metrics.calibration import ece
@@ -89,10 +94,9 @@ def _measure(predictor: Predictor, source: Source, validation: Source) -> Float[
             p, q = mode_probabilities(h.y, h.prob, case.ys), case.q
             score = mode_tv(p, q)
         else:
-            each, modes = torch.cat([h.y, case.ys], dim=1), predictor.group(h.normalized())
-            k, d, p = h.y.shape[1], predictor.distance(each, each), modes.prob
-            sy, ss, yy = d[:, :k, k:], d[:, :k, :k], d[:, k:, k:]
-            score = energy_distance(sy, ss, yy, h.normalized().prob, case.q)
+            whole, (sy, ss, yy) = h.normalized(), joint_distances(predictor, h, case)
+            modes = predictor.group(whole)
+            p, score = modes.prob, energy_distance(sy, ss, yy, whole.prob, case.q)
             q = mode_shares(rater_modes(1 - sy, modes.mode), case.q, p.shape[1])
         nll = negative_log_likelihood(h, case, objective)
         code, prob = h.code.flatten(), h.prob.flatten()

@@ -81,6 +81,8 @@ def start_(training: Training, source: Source) -> None:
     if not isinstance(learner, (VqLearner, ExactLearner)):
         return
     network, book = learner.network, config.codebook
+    if isinstance(learner, ExactLearner) and not isinstance(network.prior, StandardizedLinear):
+        return
     pair = source.pair(torch.arange(max(256, config.train.batch), device=device))
     with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=training.bfloat16):
         if isinstance(network.prior, StandardizedLinear):

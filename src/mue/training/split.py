@@ -22,7 +22,7 @@ from mue.config.schema import Config, ObjectiveConfig
 from mue.data.random import normal
 from mue.data.source import Source
 from mue.models.learner import ExactLearner, VqLearner
-from mue.objective import log_likelihood
+from mue.objective import log_likelihood, own_log_likelihood
 from mue.training.batches import batch_index
 from mue.training.state import Training
 from mue.types import ExactTrace, Trace, VqTrace
@@ -77,8 +77,7 @@ def responsibilities(
 ) -> tuple[Float[Tensor, "a n"], Float[Tensor, "a n"]]:
     """Of each of the a = b r answers: log p(y|c,x), and the share of each code in explaining it."""
     if isinstance(trace, VqTrace):
-        decoded, answer = (t.flatten(0, 1)[:, None] for t in (trace.logits, y))
-        log_y = log_likelihood(decoded, answer, config.likelihood, config.deviation)[:, 0]
+        log_y = own_log_likelihood(trace.logits, y, config)[:, None]
         chosen = torch.zeros(len(log_y), trace.log_prior.shape[1], device=log_y.device)
         return log_y.expand_as(chosen), chosen.scatter_(1, trace.index.flatten()[:, None], 1)
     assert isinstance(trace, ExactTrace)
