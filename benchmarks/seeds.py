@@ -28,6 +28,7 @@ import torch
 import mue
 from mue.config.presets import preset
 from mue.config.schema import Config
+from mue.training.checkpoint import origin
 from pages import ROOT, insert, markdown
 
 REPORT = "report-test.json"
@@ -86,6 +87,12 @@ def table(out: Path) -> str:
     return markdown(columns, rows(out), left=2)
 
 
+def provenance(out: Path) -> str:
+    """The commits that the runs were trained at."""
+    commits = {str(origin(p.parent)["commit"])[:12] for p in out.glob(f"*/*/{REPORT}")}
+    return f"Trained at commit {', '.join(sorted(commits))}."
+
+
 def train_all(
     presets: Sequence[str], seeds: Sequence[int], out: Path, data: Path | None, jobs: int
 ) -> None:
@@ -115,7 +122,8 @@ def main() -> None:
     train_all(asked.presets, asked.seeds, asked.out, asked.data, asked.jobs)
     print(table(asked.out))
     if not asked.presets:
-        insert(ROOT / "docs" / "seeds.md", table(asked.out), "seeds")
+        text = f"{table(asked.out)}\n\n{provenance(asked.out)}"
+        insert(ROOT / "docs" / "seeds.md", text, "seeds")
 
 
 if __name__ == "__main__":
