@@ -1,0 +1,1 @@
+"""One reader of image files: pictures, TIFF, NIfTI, DICOM, npy."""
