@@ -191,7 +191,14 @@ def lesion() -> Callable[..., Item]:
         radius = random.uniform(0.7, 1.3, 4)[:, None, None] * side / 3.5
         masks = (at < radius) & (np.arange(4) < annotated)[random.permutation(4), None, None]
         name = f"nodule-{nodule}", f"slice-{k}"
-        return Item(patient, *name, None, "made up", light.clip(0, 255).astype(np.uint8), masks)
+        return Item(
+            patient=patient,
+            case=name[0],
+            slice=name[1],
+            source="made up",
+            image=light.clip(0, 255).astype(np.uint8)[None],
+            masks=masks.astype(np.uint8),
+        )
 
     return make
 

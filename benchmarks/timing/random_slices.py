@@ -21,7 +21,9 @@ def random_slices(
     random = np.random.default_rng(seed)
     names = (f"random-{i}" for i in range(100))
     patient = next(name for name in names if split_of(name) == "train")
-    rows = tuple(Row(patient, "1", str(i), None, "random") for i in range(slices))
+    rows = tuple(
+        Row(patient=patient, case="1", slice=str(i), source="random") for i in range(slices)
+    )
     images = random.integers(256, size=(slices, side, side), dtype=np.uint8)
     packed = (slices, 4, -(-side * side // 8))
     masks = random.integers(256, size=packed, dtype=np.uint8)

@@ -45,9 +45,9 @@ def source(patients, lesion, tmp_path) -> Path:
     for split in ("train", "val", "test"):
         for k in (2, 10):
             item = lesion(patients(split, 1)[0], 1, k)
-            top = folder / item.patient / item.nodule
-            layers = {"images": item.image}
-            layers |= {f"mask-{j}": 255 * m.astype(np.uint8) for j, m in enumerate(item.masks)}
+            top = folder / item.patient / item.case
+            layers = {"images": item.image[0]}
+            layers |= {f"mask-{j}": 255 * m for j, m in enumerate(item.masks)}
             for name, pixels in layers.items():
                 (top / name).mkdir(parents=True, exist_ok=True)
                 Image.fromarray(pixels).save(top / name / f"{item.slice}.png")
@@ -61,7 +61,7 @@ def nodule(source: Path) -> Path:
 def test_an_import_says_what_it_found(mue, source, tmp_path, lesion):
     said = mue("data", "import", "lidc", "source", "--out", "out")
     assert said.code == 0, said
-    assert "out: 3 patients, 3 nodules, 6 slices\n" in said.out
+    assert "out: 3 patients, 3 cases, 6 slices\n" in said.out
     assert "raters who annotated a lesion" in said.out
     assert "prepared out\n" in said.out
     assert "left out" not in said.out
@@ -76,7 +76,7 @@ def test_an_import_says_what_it_found(mue, source, tmp_path, lesion):
     }
     for row, image in zip(found.rows, found.images, strict=True):
         item = lesion(row.patient, 1, int(row.slice.removeprefix("slice-")))
-        assert np.array_equal(image, item.image)
+        assert np.array_equal(image, item.image[0])
     assert [row.slice for row in found.rows] == 3 * ["slice-2", "slice-10"]
     assert {path.name for path in source.iterdir()} == {row.patient for row in found.rows}
 
@@ -219,7 +219,7 @@ def test_a_full_disk_is_one_sentence_and_nothing_is_left(mue, tmp_path, monkeypa
 def test_an_inspection_shows_counts_splits_and_a_sheet(mue, lesions, tmp_path):
     said = mue("data", "inspect", lesions, "--verify", "--out", "sheet.png")
     assert (said.code, said.err) == (0, "")
-    assert "10 patients, 20 nodules, 40 slices" in said.out
+    assert "10 patients, 20 cases, 40 slices" in said.out
     for word in ("train", "val", "test", "16 x 16", "unknown", open_prepared(lesions).digest):
         assert word in said.out
     assert "sheet    sheet.png\n" in said.out

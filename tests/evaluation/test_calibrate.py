@@ -76,7 +76,16 @@ def honest(tmp_path_factory):
             p = true(x).log_prior[0].double().exp().numpy()
             who = random.choice(CODES, size=4, p=p / p.sum())
             masks = answers(true, x)[0, :, 0].numpy()[who]
-            items.append(Item(name, "n", str(k), None, "", image, masks))
+            items.append(
+                Item(
+                    patient=name,
+                    case="n",
+                    slice=str(k),
+                    source="",
+                    image=image[None],
+                    masks=masks.astype(np.uint8),
+                )
+            )
     folder = tmp_path_factory.mktemp("honest") / "out"
     write_prepared(items, folder, {})
     return folder

@@ -226,7 +226,7 @@ def _(result: InspectionResult) -> None:
 
 def _print_counts(folder: Path, found: DataSummary) -> None:
     """How many slices there are, and how many raters annotated them."""
-    counts = f"{found.patients} patients, {found.nodules} nodules, {found.slices} slices"
+    counts = f"{found.patients} patients, {found.cases} cases, {found.slices} slices"
     print_line(f"{folder}: {counts}")
     table = Table("raters who annotated a lesion", *map(str, range(len(found.annotated))))
     table.add_row("slices", *map(str, found.annotated))

@@ -34,6 +34,11 @@ _WIDTHS: Contract = (
     "at most 12 widths in 1..4096",
     lambda v: all(1 <= w <= 4096 for w in v) and len(v) <= 12,
 )
+_FINITE: Contract = "finite", lambda v: all(map(math.isfinite, v))
+_SIDES: Contract = (
+    "two sides of at least 1, or 0 0",
+    lambda v: len(v) == 2 and (min(v) >= 1 or tuple(v) == (0, 0)),
+)
 _ASCENDING: Contract = (
     "ascending shares in [0, 1]",
     lambda v: list(v) == sorted(v) and all(0 <= m <= 1 for m in v),
@@ -77,6 +82,39 @@ class AugmentConfig(_Section):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NormalizeConfig(_Section):
+    """From the values of an image file to those that the network takes."""
+
+    section = "data.normalize"
+    kind: Literal["unit", "range", "window", "zscore"] = "unit"
+    """`unit`: floats as they are, integers divided by the maximum of their type. `range`:
+    (x - low) / (high - low). `window`: clipped to [low, high], then (x - mean) / deviation, as for
+    CT. `zscore`: each image by its own mean and deviation."""
+    low: Annotated[tuple[float, ...], _FINITE] = ()
+    """Of each channel (`range`, `window`)."""
+    high: Annotated[tuple[float, ...], _FINITE] = ()
+    """Of each channel (`range`, `window`)."""
+    mean: Annotated[tuple[float, ...], _FINITE] = ()
+    """Of each channel (`window`)."""
+    deviation: Annotated[tuple[float, ...], _FINITE] = ()
+    """Of each channel (`window`)."""
+
+    def __post_init__(self) -> None:
+        _Section.__post_init__(self)
+        used = {"range": ("low", "high"), "window": ("low", "high", "mean", "deviation")}
+        for name in ("low", "high", "mean", "deviation"):
+            value, needed = getattr(self, name), name in used.get(self.kind, ())
+            words = f"one number for each channel for the kind {self.kind!r}, as many as low"
+            words = words if needed else f"empty for the kind {self.kind!r}"
+            holds = len(value) == len(self.low) > 0 if needed else not value
+            _require(holds, f"data.normalize.{name}", words, value)
+        above = all(low < high for low, high in zip(self.low, self.high, strict=True))
+        _require(above, "data.normalize.high", f"above low, {self.low}", self.high)
+        positive = all(d > 0 for d in self.deviation)
+        _require(positive, "data.normalize.deviation", "positive", self.deviation)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DataConfig(_Section):
     """Where inputs and answers come from."""
 
@@ -87,6 +125,14 @@ class DataConfig(_Section):
     """Side of a digit of the guessing game: MNIST's own, or half of it."""
     answers: Annotated[int, _within(1, 64)] = 1
     """Answers to each input in a step: samples of generated data, different raters of a slice."""
+    patch: Annotated[tuple[int, int], _SIDES] = (0, 0)
+    """Height and width of the patches that are trained on; 0 0 is whole images, all of one size."""
+    foreground: Annotated[float, _up_to(1)] = 0.0
+    """Share of the patches that are centred on an annotated pixel."""
+    labels: tuple[str, ...] = ()
+    """Names of the classes, the background first; empty where there is one mask, not classes."""
+    normalize: NormalizeConfig = field(default_factory=NormalizeConfig)
+    """From the values of an image file to those that the network takes."""
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     """Augmentation of slices."""
 

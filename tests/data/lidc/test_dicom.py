@@ -129,7 +129,7 @@ def test_raters_share_nodules_and_no_annotation_is_an_empty_mask(folder: Make, p
         }
         first = found["nodule-0", "slice-0"]
         assert first.source == prefix + "LIDC-IDRI-0009/study/series/000001.dcm"
-        assert first.spacing == 0.7
+        assert first.spacing == (0.7, 0.7)
 
 
 def test_a_crop_is_centred_on_the_nodule(folder: Make):
@@ -152,7 +152,7 @@ def test_a_crop_at_the_border_moves_inward(folder: Make):
 def test_a_crop_may_be_the_whole_slice_but_not_more(folder: Make):
     source = folder(scan(xml([ONE])))
     items, _ = imported(source, size=SIDE)
-    assert items[0].image.shape == (SIDE, SIDE)
+    assert items[0].image.shape == (1, SIDE, SIDE)
     _, bad = imported(source, size=SIDE + 1)
     assert "32×32 pixels are too few for crops of 33×33" in bad[0].why
 
@@ -161,9 +161,9 @@ def test_a_window_fixes_what_is_black_and_white(folder: Make):
     items, _ = imported(folder(scan(xml([ONE]))), size=8, window=(-600.0, -500.0))
     first = next(item for item in items if item.slice == "slice-0")
     hounsfield = pixels(1)[11:19, 9:17] - 1024.0
-    assert (first.image[hounsfield <= -600] == 0).all()
-    assert (first.image[hounsfield >= -500] == 255).all()
-    assert first.image[hounsfield == -560].tolist() == [102]
+    assert (first.image[0][hounsfield <= -600] == 0).all()
+    assert (first.image[0][hounsfield >= -500] == 255).all()
+    assert first.image[0][hounsfield == -560].tolist() == [102]
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_five_annotations_of_a_nodule_never_give_five_masks(folder: Make):
     raters = [[ONE], [ONE], [ONE], [ONE, ONE]]
     items, bad = imported(folder(scan(xml(*raters))))
     assert not bad
-    assert {(item.nodule, sum(map(bool, sums(item)))) for item in items} == {
+    assert {(item.case, sum(map(bool, sums(item)))) for item in items} == {
         ("nodule-0", 4),
         ("nodule-1", 1),
     }
@@ -295,7 +295,7 @@ def test_two_series_of_a_patient_number_their_nodules_on(folder: Make):
     files |= scan(xml([FAR], series="1.2.4"), at="LIDC-IDRI-0009/c/d", series="1.2.4")
     items, bad = imported(folder(files))
     assert not bad
-    assert sorted({(i.nodule, i.source.split("/")[1]) for i in items}) == [
+    assert sorted({(i.case, i.source.split("/")[1]) for i in items}) == [
         ("nodule-0", "a"),
         ("nodule-1", "c"),
     ]
@@ -368,10 +368,7 @@ def test_a_bad_series_does_not_keep_another_out(folder: Make):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (
-            {"syntax": JPEGLSLossless},
-            "compressed as JPEG-LS Lossless Image Compression, which needs a plugin of pydicom: ",
-        ),
+        ({"syntax": JPEGLSLossless}, "cannot be read as a slice: "),
         ({"syntax": RLELossless}, "cannot be read as a slice: Found unexpected tag"),
         ({"PixelData": bytes(SIDE)}, "it holds 16 of 1024 pixels"),
         ({"PixelData": bytes(2 * SIDE * SIDE + 2)}, "it holds 1025 of 1024 pixels"),

@@ -122,4 +122,4 @@ def test_dicom_gives_the_published_slices_bit_for_bit():
         assert isinstance(item, Item)
         assert (item.masks == published[item.key].masks).all()
         assert (item.image == published[item.key].image).all()
-        assert item.spacing == 0.820312
+        assert item.spacing == (0.820312, 0.820312)

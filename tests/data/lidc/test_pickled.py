@@ -40,7 +40,7 @@ def test_every_protocol_gives_the_same_slices(write: Callable[..., Path], protoc
     assert isinstance(item, Item)
     assert item.key == ("1.2.3", "unknown", "a_1")
     assert item.source == "data_lidc.pickle/a_1"
-    assert item.image.tolist() == np.rint(entry()["image"] * 255).astype(int).tolist()
+    assert item.image[0].tolist() == np.rint(entry()["image"] * 255).astype(int).tolist()
     assert item.masks.sum(axis=(1, 2)).tolist() == [0, 1, 0, 0]
     assert item.masks[1, 2, 3]
 

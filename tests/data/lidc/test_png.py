@@ -27,7 +27,7 @@ def test_slices_come_with_their_four_masks(nodule: Callable[..., Files], pack: M
             ("LIDC-IDRI-0001", "nodule-0", "slice-2"),
             ("LIDC-IDRI-0001", "nodule-0", "slice-3"),
         ]
-        assert items[0].image[0].tolist() == [2, 3, 4, 5, 6, 7, 8, 9]
+        assert items[0].image[0, 0].tolist() == [2, 3, 4, 5, 6, 7, 8, 9]
         assert items[0].masks.sum(axis=(1, 2)).tolist() == [2, 3, 4, 5]
         assert items[0].source == prefix + "LIDC-IDRI-0001/nodule-0/images/slice-2.png"
         assert items[0].spacing is None
@@ -175,7 +175,7 @@ def test_colour_becomes_grey_and_sixteen_bits_are_refused(
 
 def test_a_crop_is_the_middle(nodule: Callable[..., Files], folder: Make):
     items, _ = imported(folder(nodule()), size=4)
-    assert items[0].image.tolist() == [
+    assert items[0].image[0].tolist() == [
         [18, 19, 20, 21],
         [26, 27, 28, 29],
         [34, 35, 36, 37],
@@ -201,5 +201,5 @@ def test_the_split_is_kept_in_the_provenance_of_a_crop(
         assert isinstance(item, Item)
         assert item.key == ("LIDC-IDRI-0001", "c0", "z-105.0")
         assert item.source == prefix + f"val/images/{stem}.png"
-        assert item.image.shape == (180, 180)
+        assert item.image.shape == (1, 180, 180)
         assert item.masks.any(axis=(1, 2)).tolist() == [False, True, False, True]

@@ -24,7 +24,14 @@ def striped(tmp_path_factory):
     masks = (np.arange(35) % 4 == np.arange(4)[:, None]).reshape(4, 5, 7)
     names = [name for name in (f"p-{i}" for i in range(100)) if split_of(name) == "train"][:10]
     items = [
-        Item(name, "n", "0", None, "", np.full((5, 7), 10 * i, np.uint8), masks)
+        Item(
+            patient=name,
+            case="n",
+            slice="0",
+            source="",
+            image=np.full((1, 5, 7), 10 * i, np.uint8),
+            masks=masks.astype(np.uint8),
+        )
         for i, name in enumerate(names)
     ]
     folder = tmp_path_factory.mktemp("striped") / "out"

@@ -17,13 +17,18 @@ FILES = {"meta.json", "index.csv", "images.npy", "masks.npy"}
 
 
 def item(
-    patient: str = "p", nodule: str = "n", k: str = "0", size: tuple[int, int] = (3, 5), **more: Any
+    patient: str = "p", case: str = "n", k: str = "0", size: tuple[int, int] = (3, 5), **more: Any
 ) -> Item:
     """A slice whose pixels follow from its name."""
-    random = np.random.default_rng(list(f"{patient} {nodule} {k}".encode()))
-    image = random.integers(256, size=size, dtype=np.uint8)
-    masks = random.random((4, *size)) < 0.5
-    found = Item(patient, nodule, k, None, f"{patient}/{nodule}/{k}.png", image, masks)
+    random = np.random.default_rng(list(f"{patient} {case} {k}".encode()))
+    found = Item(
+        patient=patient,
+        case=case,
+        slice=k,
+        source=f"{patient}/{case}/{k}.png",
+        image=random.integers(256, size=(1, *size), dtype=np.uint8),
+        masks=(random.random((4, *size)) < 0.5).astype(np.uint8),
+    )
     return dataclasses.replace(found, **more)
 
 
@@ -42,8 +47,8 @@ def masks(found: Prepared) -> np.ndarray:
 def some() -> list[Item]:
     """Slices of two patients, in the order of their names."""
     return [
-        item("a-2", "nodule-1", "slice-9", spacing=0.703125),
-        item("a-2", "nodule-1", "slice-10", spacing=0.1 + 0.2),
+        item("a-2", "nodule-1", "slice-9", spacing=(0.703125, 0.7)),
+        item("a-2", "nodule-1", "slice-10", spacing=(0.1 + 0.2, 1e-9)),
         item("a-2", "nodule-2", "slice-0"),
         item("a-10", "nodule-1", "slice-3"),
         item("a-10", "nodule-1", "slice-03"),
@@ -61,10 +66,10 @@ def test_slices_come_back_in_the_order_of_their_names_whatever_order_they_came_i
     found = open_prepared(tmp_path / "out", verify=True)
     expected = [some[i] for i in (0, 1, 2, 4, 3)]  # 03 and 3 are the same number: 03 is less
     assert [r.id for r in found.rows] == ["/".join(i.key) for i in expected]
-    assert np.array_equal(found.images, np.stack([i.image for i in expected]))
+    assert np.array_equal(found.images, np.concatenate([i.image for i in expected]))
     assert np.array_equal(masks(found), np.stack([i.masks for i in expected]))
     for row, it in zip(found.rows, expected, strict=True):
-        assert (row.patient, row.nodule, row.slice) == it.key
+        assert (row.patient, row.case, row.slice) == it.key
         assert (row.spacing, row.source) == (it.spacing, it.source)  # to the bit
     assert (found.size, found.raters) == ((3, 5), 4)
     assert found.meta["origin"] == {"form": "x"}
@@ -82,7 +87,7 @@ def test_the_same_slices_are_the_same_bytes_whatever_order_they_came_in(some, tm
 
 def test_another_pixel_is_another_digest(some, tmp_path):
     write_prepared(some, tmp_path / "a", {})
-    some[0].masks[0, 0, 0] ^= True
+    some[0].masks[0, 0, 0] ^= 1
     write_prepared(some, tmp_path / "b", {})
     assert open_prepared(tmp_path / "a").digest != open_prepared(tmp_path / "b").digest
 
@@ -103,18 +108,18 @@ def test_masks_of_any_number_of_pixels_survive_their_bits(tmp_path, size):
 def test_names_of_any_kind_survive_the_table(tmp_path, name):
     write_prepared([item(name, name, name, source=name), item()], tmp_path / "out", {})
     rows = open_prepared(tmp_path / "out", verify=True).rows
-    assert (name, name, name, name) in [(r.patient, r.nodule, r.slice, r.source) for r in rows]
+    assert (name, name, name, name) in [(r.patient, r.case, r.slice, r.source) for r in rows]
     assert len(rows) == 2
 
 
 def test_the_summary_counts_what_was_written_by_hand(tmp_path):
-    """Two patients, three nodules: 1 slice annotated by nobody, 1 by one rater, 2 by all four."""
+    """Two patients, three cases: 1 slice annotated by nobody, 1 by one rater, 2 by all four."""
     items = [item("a", "1", "0"), item("a", "2", "0"), item("a", "2", "1"), item("b", "1", "0")]
     for it, raters in zip(items, (0, 1, 4, 4), strict=True):
         it.masks[:] = (np.arange(4) < raters)[:, None, None]
     assert write_prepared(items, tmp_path / "out", {}) == ()
     found = summarize(open_prepared(tmp_path / "out"))
-    assert (found.patients, found.nodules, found.slices) == (2, 3, 4)
+    assert (found.patients, found.cases, found.slices) == (2, 3, 4)
     assert found.annotated == (1, 1, 0, 0, 2)
 
 
@@ -154,7 +159,7 @@ def test_what_is_bad_can_be_left_out_and_is_listed(tmp_path):
     assert found == tuple(bad)
     opened = open_prepared(tmp_path / "out", verify=True)
     assert [r.slice for r in opened.rows] == ["0", "2"]  # 1 was taken back
-    assert np.array_equal(opened.images, np.stack([item(k=k).image for k in "02"]))
+    assert np.array_equal(opened.images, np.concatenate([item(k=k).image for k in "02"]))
     assert opened.meta["left_out"] == 3
     write_prepared([item(k="2"), item(k="0")], tmp_path / "rest", {})
     whole, rest = files(tmp_path / "out"), files(tmp_path / "rest")
@@ -367,7 +372,7 @@ def _meta(folder: Path, **change: Any) -> None:
         (lambda f: (f / "index.csv").unlink(), "index.csv must be .*; import it again"),
         (
             lambda f: _alter(f / "index.csv", lambda b: b[b.index(b"\n") + 1 :]),
-            "index.csv must be a table of patient, nodule, slice, spacing, source, and is not",
+            "index.csv must be a table of patient, case, slice, source, spacing, split, and is not",
         ),
         (
             lambda f: _alter(f / "index.csv", lambda b: b[: b[:-1].rindex(b"\n") + 5]),

@@ -171,23 +171,32 @@ def _items(
     try:
         data = dcmread(io.BytesIO(file.data))
         uid, hounsfield = str(data.SOPInstanceUID), _hounsfield(data)
-        spacing = float(data.PixelSpacing[0]) if data.get("PixelSpacing") else None
+        rows, columns = data.get("PixelSpacing") or (None, None)
+        spacing = (float(rows), float(columns)) if rows and columns else None
         h, w = hounsfield.shape
         if size > min(h, w):
             raise MueError(f"{h}×{w} pixels are too few for crops of {size}×{size}")
     except Exception as error:  # for damaged pixels, the decoders raise any
         yield Rejected(file.path, f"cannot be read as a slice: {_brief(error)}")
         return
-    for key, nodule in crops:
+    for (patient, case, name), nodule in crops:
         # within the image and, as in the slices layout, without its last row and column
         x, y = contours.nodule_center(nodule)
         left, top = (max(0, min(c - size // 2, n - 1 - size)) for c, n in ((x, w), (y, h)))
-        masks = np.zeros((RATERS, size, size), dtype=bool)
+        masks = np.zeros((RATERS, size, size), dtype=np.uint8)
         for mask, annotation in zip(masks, nodule, strict=False):
             shown = [contour for contour in annotation.contours if contour.slice_uid == uid]
             mask[:] = contours.rasterize(shown, left, top, size)
         image = to_grey(hounsfield[top : top + size, left : left + size], window)
-        yield Item(*key, spacing, file.path, image, masks)
+        yield Item(
+            patient=patient,
+            case=case,
+            slice=name,
+            source=file.path,
+            spacing=spacing,
+            image=image[None],
+            masks=masks,
+        )
 
 
 def _hounsfield(data: Dataset) -> Float[np.ndarray, "h w"]:

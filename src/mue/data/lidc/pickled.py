@@ -80,7 +80,14 @@ def _item(name: object, entry: object, path: str, size: int | None) -> Item | Re
         image, masks = (center_crop(a, size) for a in (whole, _masks(entry["masks"], whole)))
     except MueError as error:
         return Rejected(path, str(error))
-    return Item(series, NODULE, str(name), None, path, image, masks)
+    return Item(
+        patient=series,
+        case=NODULE,
+        slice=str(name),
+        source=path,
+        image=image[None],
+        masks=masks.astype(np.uint8),
+    )
 
 
 def _array(value: object, part: str) -> np.ndarray:

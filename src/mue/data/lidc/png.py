@@ -128,7 +128,15 @@ def _item(files: dict[int | None, File], key: Key, size: int | None) -> Item | R
             masks.append(center_crop(mask, size))
     except MueError as error:
         return Rejected(file.path, str(error))
-    return Item(*key, None, image_file.path, cropped, np.stack(masks))
+    patient, case, name = key
+    return Item(
+        patient=patient,
+        case=case,
+        slice=name,
+        source=image_file.path,
+        image=cropped[None],
+        masks=np.stack(masks).astype(np.uint8),
+    )
 
 
 def decode_image(data: bytes) -> UInt8[np.ndarray, "h w"]:

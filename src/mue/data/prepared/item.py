@@ -1,44 +1,56 @@
-"""A slice of a lesion as a reader yields it, before it is prepared."""
+"""An annotated image or slice as a reader yields it, before it is prepared."""
 
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, UInt8
+from jaxtyping import Shaped, UInt8
+
+from mue.data.images.image import Geometry
+from mue.data.prepared.splits import Split
 
 Key = tuple[str, str, str]
-"""Patient, nodule and slice: what names an item."""
+"""Patient, case and slice: what names an item."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """The metadata of a slice."""
+    """The metadata of an image or a slice."""
 
-    patient: str  # LIDC-IDRI-XXXX, or the series UID where the source names no patient
-    nodule: str  # the lesion, unique within its patient
-    slice: str  # unique within its nodule
-    spacing: float | None  # millimetres from pixel to pixel, None where the source does not say
+    patient: str  # whose images are all in one split
+    case: str  # the picture, volume or lesion, unique within its patient
+    slice: str = ""  # unique within its case; empty for a picture
     source: str  # the file that the image came from, relative to what was imported
+    spacing: tuple[float, float] | None = None  # mm between rows and columns, where known
+    split: Split | None = None  # where the source says; else by a hash of the patient's name
 
     @property
     def key(self) -> Key:
-        """What names the slice."""
-        return self.patient, self.nodule, self.slice
+        """What names the item."""
+        return self.patient, self.case, self.slice
 
     @property
     def id(self) -> str:
         """A name, unique within the data set."""
-        return "/".join(self.key)
+        return "/".join(part for part in self.key if part)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Item(Row):
-    """One slice of one lesion with the masks of its raters, in no order.
+    """One image or slice with the masks of its raters, in no order.
 
     The mask of a rater who annotated nothing is empty.
+
+    Attributes:
+        image: The values of the file: uint8, uint16, int16, int32 or float32.
+        masks: The class of each pixel by each rater; 0 is the background.
+        weights: Of the raters; None weighs them equally.
+        geometry: Of the volume that the slice was cut from.
     """
 
-    image: UInt8[np.ndarray, "h w"]
-    masks: Bool[np.ndarray, "r h w"]
+    image: Shaped[np.ndarray, "c h w"]
+    masks: UInt8[np.ndarray, "r h w"]
+    weights: tuple[float, ...] | None = None
+    geometry: Geometry | None = None
 
 
 @dataclass(frozen=True, slots=True)

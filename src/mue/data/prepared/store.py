@@ -1,7 +1,7 @@
 """The prepared form of annotated slices: a folder whose arrays are memory-mapped.
 
     meta.json    format, size, number of raters, origin, and the sha256 of the other files
-    index.csv    a line for each slice: patient, nodule, slice, spacing in mm, source
+    index.csv    a line for each slice: patient, case, slice, source, spacing in mm, split
     images.npy   n h w bytes
     masks.npy    n r ceil(h w / 8) bytes: a bit for each pixel, row by row, the first pixel highest
 
@@ -59,7 +59,9 @@ class Prepared:
         """Indices of the slices of a split, ascending."""
         if split not in SPLITS:
             raise MueError(f"`split` must be one of {', '.join(SPLITS)}, got {split!r}")
-        member = [i for i, row in enumerate(self.rows) if split_of(row.patient) == split]
+        member = [
+            i for i, row in enumerate(self.rows) if (row.split or split_of(row.patient)) == split
+        ]
         return np.array(member, dtype=np.int64)
 
 
@@ -81,8 +83,10 @@ def write_prepared(
                 if isinstance(item, Item):
                     shape = shape or item.masks.shape
                     if item.masks.shape == shape:
-                        rows[item.key] = unsorted.tell(), Row(*item.key, item.spacing, item.source)
-                        bits = np.packbits(item.masks.reshape(len(item.masks), -1), axis=1)
+                        rows[item.key] = unsorted.tell(), _row(item)
+                        bits = np.packbits(
+                            item.masks.astype(bool).reshape(len(item.masks), -1), axis=1
+                        )
                         unsorted.write(item.image.tobytes() + bits.tobytes())
                         continue
                     why = "is {} masks of {} x {}, and the slices before it are {} masks of {} x {}"
@@ -102,7 +106,7 @@ def write_prepared(
         (folder / "unsorted").unlink()
         table = csv.writer(lines := _Lines(newline=""))
         table.writerow(_COLUMNS)
-        table.writerows([*row.key, row.spacing, row.source] for _, row in ordered)
+        table.writerows(_cells(row) for _, row in ordered)
         (folder / INDEX).write_bytes(lines.getvalue().encode())
         meta = {
             "format": FORMAT,
@@ -135,6 +139,15 @@ def _sort(unsorted: BinaryIO, offsets: list[int], shape: tuple[int, ...], folder
             unsorted.seek(offset)
             images.write(unsorted.read(image_bytes))
             masks.write(unsorted.read(r * mask_bytes))
+
+
+def _row(item: Item) -> Row:
+    return Row(**{name: getattr(item, name) for name in _COLUMNS})
+
+
+def _cells(row: Row) -> list[str]:
+    spacing = "" if row.spacing is None else "{!r} {!r}".format(*row.spacing)
+    return [*row.key, row.source, spacing, row.split or ""]
 
 
 class _Lines(io.StringIO):
@@ -192,11 +205,25 @@ def _read_index(path: Path) -> tuple[Row, ...]:
         table = csv.reader(io.StringIO(_read(path, _MAX_INDEX_BYTES).decode(), newline=""))
         if tuple(next(table, ())) != _COLUMNS:
             raise MueError("its first line differs")
-        return tuple(Row(p, m, s, float(mm) if mm else None, o) for p, m, s, mm, o in table)
+        return tuple(_row_of(cells) for cells in table)
     except (OSError, ValueError, csv.Error) as error:
         raise MueError(
             f"{path} must be a table of {', '.join(_COLUMNS)}, and is not: {error}; import it again"
         ) from None
+
+
+def _row_of(cells: list[str]) -> Row:
+    patient, case, name, source, spacing, split = cells
+    y, x = map(float, spacing.split()) if spacing else (0.0, 0.0)
+    splits: dict[str, Split | None] = {"": None, "train": "train", "val": "val", "test": "test"}
+    return Row(
+        patient=patient,
+        case=case,
+        slice=name,
+        source=source,
+        spacing=(y, x) if spacing else None,
+        split=splits[split],
+    )
 
 
 def _map(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:

@@ -10,10 +10,10 @@ from mue.data.prepared.store import Prepared
 
 @dataclass(frozen=True, slots=True)
 class DataSummary:
-    """How many patients, nodules and slices were prepared, and of what kind."""
+    """How many patients, cases and slices were prepared, and of what kind."""
 
     patients: int
-    nodules: int
+    cases: int
     slices: int
     annotated: tuple[int, ...]  # slices with 0, 1, … r masks that are not empty
     splits: dict[str, tuple[int, int]]  # patients and slices of each split
@@ -28,10 +28,10 @@ def summarize(prepared: Prepared) -> DataSummary:
     rows = prepared.rows
     annotated = prepared.masks.any(axis=2).sum(axis=1)
     members = {split: [rows[i] for i in prepared.members(split)] for split in SPLITS}
-    spacing = [row.spacing for row in rows if row.spacing is not None]
+    spacing = [mm for row in rows for mm in row.spacing or ()]
     return DataSummary(
         patients=len({row.patient for row in rows}),
-        nodules=len({(row.patient, row.nodule) for row in rows}),
+        cases=len({(row.patient, row.case) for row in rows}),
         slices=len(rows),
         annotated=tuple(np.bincount(annotated, minlength=prepared.raters + 1).tolist()),
         splits={name: (len({r.patient for r in m}), len(m)) for name, m in members.items()},
