@@ -4,13 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
+from mue.data.images.reader import read_image_file
 from mue.errors import MueError
 
-LARGEST_IMAGE = 1 << 26
-"""Pixels of the largest image that is read from a file."""
+_LUMA = torch.tensor([0.299, 0.587, 0.114])  # ITU-R 601
 
 
 def read_image(path: str | Path, channels: int) -> Tensor:
@@ -20,24 +19,24 @@ def read_image(path: str | Path, channels: int) -> Tensor:
             f"an image file has 1 or 3 channels, and this model takes {channels}: "
             "call `propose` with an array"
         )
+    if not Path(path).exists():
+        raise MueError(f"there is no image file {path}")
     try:
-        with Image.open(path) as file:
-            if file.width * file.height > LARGEST_IMAGE:
-                raise MueError(
-                    f"{path} must have at most {LARGEST_IMAGE} pixels, "
-                    f"got {file.width} x {file.height}; crop or scale it"
-                )
-            image: Image.Image = file
-            if file.mode.startswith("I;16"):  # Pillow's conversion of 16 bits cuts off at 255
-                image = Image.fromarray((np.asarray(file) / 257).round().astype(np.uint8))
-            pixels = np.asarray(image.convert("L" if channels == 1 else "RGB"))
-    except MueError:
-        raise
-    except FileNotFoundError:
-        raise MueError(f"there is no image file {path}") from None
-    except Exception as error:  # for bytes that are no picture, Pillow raises any
+        pixels = read_image_file(path).pixels
+    except MueError as error:
+        why = str(error).removeprefix(f"{path} ")
         raise MueError(
-            f"{path} must be an image file that can be read, and it is not: {error}"
+            f"{path} must be an image file that can be read, and it is not: it {why}"
         ) from None
-    x = torch.tensor(pixels, dtype=torch.float32) / 255
-    return x[None] if channels == 1 else x.permute(2, 0, 1)
+    c, d, _, _ = pixels.shape
+    if c not in (1, 3) or d > 1 or pixels.dtype.kind == "i":
+        raise MueError(
+            f"{path} must be one picture of 1 or 3 channels in bytes, 16 bits or floats, "
+            f"got {d} of {c} channels in {pixels.dtype}: call `propose` with an array"
+        )
+    whole = pixels.dtype.kind == "u"
+    x = torch.from_numpy(pixels[:, 0].astype(np.float32))
+    x = x / np.iinfo(pixels.dtype).max if whole else x
+    if c == channels:
+        return x
+    return torch.einsum("chw,c->hw", x, _LUMA)[None] if c == 3 else x.repeat(3, 1, 1)

@@ -1,0 +1,178 @@
+"""DICOM: a series of slices, one slice, or several frames in one file, compressed ones too."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Shaped
+from pydicom import Dataset, dcmread
+from pydicom.pixels.decoders.base import get_decoder
+from pydicom.pixels.processing import apply_color_lut, apply_modality_lut
+from pydicom.pixels.utils import pixel_array
+from pydicom.uid import DeflatedExplicitVRLittleEndian, SegmentationStorage
+
+from mue.data.images.image import MAX_BYTES, check_size
+from mue.errors import MueError
+
+_INFLATED = 1032  # the most bytes that one deflated byte can become
+_TOLERANCE = 0.1  # of the distance of two slices
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """A slice of a series: its place in a file and in space."""
+
+    file: Path
+    number: int  # in its file
+    position: Float[np.ndarray, "3"] | None  # of the first pixel, x to the left and y to the back
+    orientation: tuple[float, ...]  # directions of a row and of a column
+    spacing: tuple[float, ...]  # mm between rows, between columns
+    thickness: float
+
+
+def _is_dicom(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(132)[128:] == b"DICM" or path.suffix.lower() == ".dcm"
+
+
+def read_dicom(
+    path: Path,
+) -> tuple[Shaped[np.ndarray, "c k j i"], Float[np.ndarray, "4 4"] | None, tuple[Path, ...]]:
+    """Values in the units of the scan, the affine where slices have positions, and the files.
+
+    A folder holds one series. The slices come in the order of their positions; one that is missing
+    between others is an error. An error is a clause that follows on the path.
+    """
+    files = [path]
+    if path.is_dir():
+        found = (p for p in path.iterdir() if p.is_file() and p.name[0] != ".")
+        files = sorted(p for p in found if p.name != "DICOMDIR" and _is_dicom(p))
+    if not files:
+        raise MueError("holds no DICOM files")
+    heads = [_header(file) for file in files]
+    series = {str(head.get("SeriesInstanceUID")) for head in heads}
+    if len(series) > 1:
+        raise MueError(f"holds {len(series)} series; put each into a folder of its own")
+    shapes = {(int(h.Rows), int(h.Columns), int(h.get("SamplesPerPixel", 1))) for h in heads}
+    if len(shapes) > 1:
+        raise MueError(f"holds slices of different sizes: {sorted(shapes)}; they must be the same")
+    (rows, columns, channels), *_ = shapes
+    frames = [
+        frame for file, head in zip(files, heads, strict=True) for frame in _frames(file, head)
+    ]
+    check_size((channels, len(frames), rows, columns), np.float64)
+    affine = None
+    if all(f.position is not None and len(f.orientation) == 6 and f.spacing for f in frames):
+        frames, affine = _in_space(frames)
+    elif len(files) > 1:
+        raise MueError("has slices without a position, which cannot be ordered; save it as NIfTI")
+    decoded: dict[Path, np.ndarray] = {}
+    slices: list[np.ndarray] = []
+    for frame in frames:
+        if frame.file not in decoded:
+            decoded = {frame.file: _pixels(frame.file)}  # c k j i
+        slices.append(decoded[frame.file][:, frame.number])
+    return np.stack(slices, axis=1), affine, tuple(dict.fromkeys(f.file for f in frames))
+
+
+def _header(file: Path) -> Dataset:
+    with file.open("rb") as opened:
+        start = opened.read(4096)
+    size = file.stat().st_size
+    if DeflatedExplicitVRLittleEndian.encode() in start and size * _INFLATED > MAX_BYTES:
+        raise MueError(f"has {size} bytes that are deflated as a whole; save it without")
+    head = dcmread(file, stop_before_pixels=True)
+    if head.get("SOPClassUID") == SegmentationStorage:
+        raise MueError("is a segmentation in DICOM; save its segments as NIfTI or PNG")
+    if "Rows" not in head or "Columns" not in head:
+        raise MueError("is DICOM without an image")
+    return head
+
+
+def _frames(file: Path, head: Dataset) -> Iterator[_Frame]:
+    """The frames of a file; those of an enhanced image have their geometry in nested groups."""
+    shared = (head.get("SharedFunctionalGroupsSequence") or [Dataset()])[0]
+    each = head.get("PerFrameFunctionalGroupsSequence") or []
+    for i in range(int(head.get("NumberOfFrames") or 1)):
+        own = each[i] if i < len(each) else Dataset()
+
+        def value(group: str, name: str, own: Dataset = own) -> Any:
+            nested = (own.get(group) or shared.get(group) or [head])[0]
+            return nested.get(name)
+
+        position = value("PlanePositionSequence", "ImagePositionPatient")
+        orientation = value("PlaneOrientationSequence", "ImageOrientationPatient")
+        spacing = value("PixelMeasuresSequence", "PixelSpacing")
+        thickness = value("PixelMeasuresSequence", "SliceThickness")
+        yield _Frame(
+            file,
+            i,
+            np.array(position, dtype=np.float64) if position else None,
+            tuple(float(v) for v in orientation or ()),
+            tuple(float(v) for v in spacing or ()),
+            float(thickness or 1),
+        )
+
+
+def _in_space(frames: Sequence[_Frame]) -> tuple[list[_Frame], Float[np.ndarray, "4 4"]]:
+    """Frames in the order of their positions along the normal, and the affine of the volume."""
+    first = frames[0]
+    for f in frames:
+        if not np.allclose(f.orientation, first.orientation, atol=1e-3) or not np.allclose(
+            f.spacing, first.spacing, rtol=1e-3
+        ):
+            raise MueError(f"has slices of different directions or spacings, one is {f.file.name}")
+    row, column = np.array(first.orientation[:3]), np.array(first.orientation[3:])
+    normal = np.cross(row, column)
+    frames = sorted(frames, key=lambda f: float(normal @ _position(f)))
+    at = np.array([normal @ _position(f) for f in frames])
+    steps, through = np.diff(at), normal * first.thickness
+    if len(steps):
+        step = float(np.median(steps))
+        wrong = np.flatnonzero((abs(steps - step) > _TOLERANCE * abs(step)) | (steps <= 1e-4))
+        if len(wrong):
+            i = wrong[0]
+            what = "two slices" if steps[i] <= 1e-4 else "a slice missing"
+            raise MueError(
+                f"has {what} between {frames[i].file.name} ({at[i]:g} mm) and "
+                f"{frames[i + 1].file.name} ({at[i + 1]:g} mm), where its step is {step:g} mm"
+            )
+        through = (_position(frames[-1]) - _position(frames[0])) / len(steps)
+    affine = np.eye(4)
+    affine[:3, 0], affine[:3, 1] = row * first.spacing[1], column * first.spacing[0]
+    affine[:3, 2], affine[:3, 3] = through, _position(frames[0])
+    affine[:2] *= -1  # x to the right, y to the front
+    if not np.isfinite(affine).all() or abs(np.linalg.det(affine[:3, :3])) < 1e-9:
+        raise MueError("has positions or spacings that describe no volume")
+    return frames, affine
+
+
+def _position(frame: _Frame) -> Float[np.ndarray, "3"]:
+    assert frame.position is not None
+    return frame.position
+
+
+def _pixels(file: Path) -> Shaped[np.ndarray, "c k j i"]:
+    """The frames of a file, in the units that its rescaling gives, whole numbers where it can."""
+    data = dcmread(file)
+    syntax = data.file_meta.TransferSyntaxUID
+    if not (decoder := get_decoder(syntax)).is_available:
+        missing = "; ".join(decoder.missing_dependencies)
+        raise MueError(f"is compressed as {syntax.name}, which needs a package: {missing}")
+    values = pixel_array(data)
+    colour = int(data.get("SamplesPerPixel", 1)) > 1
+    if data.get("PhotometricInterpretation") == "PALETTE COLOR":
+        values, colour = apply_color_lut(values, data), True
+    elif not colour:
+        with np.errstate(all="ignore"):
+            scaled = apply_modality_lut(values, data)
+        if scaled is not values and np.isfinite(scaled).all():
+            low, high = scaled.min(), scaled.max()
+            if (scaled == np.trunc(scaled)).all() and low >= -(1 << 31) and high < 1 << 31:
+                small = low >= -(1 << 15) and high < 1 << 15
+                scaled = scaled.astype(np.int16 if small else np.int32)
+        values = scaled
+    values = values if colour else values[..., None]
+    return values.reshape(-1, *values.shape[-3:]).transpose(3, 0, 1, 2)

@@ -1,0 +1,79 @@
+"""TIFF: 8 and 16 bits and floats, any number of channels, pages as slices."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Shaped
+from PIL import Image, ImageSequence
+from tifffile import PHOTOMETRIC, TiffFile
+
+from mue.data.images.image import check_size
+from mue.data.images.picture import turn
+from mue.errors import MueError
+
+_OPACITY = (1, 2)  # kinds of an extra sample
+
+
+def read_tiff(path: Path, *, mask: bool) -> Shaped[np.ndarray, "c k h w"]:
+    """The pages of a TIFF as slices; an error is a clause that follows on the file's name."""
+    with TiffFile(path) as file:
+        series, page = file.series[0], file.pages.first
+        if len(file.series) > 1:
+            sizes = {" x ".join(map(str, s.shape)) for s in file.series}
+            raise MueError(f"holds several images ({', '.join(sorted(sizes))}); save one of them")
+        axes, shape = series.axes, series.shape
+        others = [n for a, n in zip(axes, shape, strict=True) if a not in "SCYX" and n > 1]
+        if len(others) > 1 or "Y" not in axes or "X" not in axes:
+            raise MueError(f"has the axes {axes}; slices, rows, columns and channels are read")
+        slices = others[0] if others else 1
+        h, w = shape[axes.index("Y")], shape[axes.index("X")]
+        channels = int(np.prod([n for a, n in zip(axes, shape, strict=True) if a in "SC"]))
+        check_size((channels, slices, h, w), series.dtype or np.uint8)
+        try:
+            pixels = series.asarray()
+        except ValueError as error:
+            if "imagecodecs" not in str(error):
+                raise
+            return _by_pillow(path, error)
+        inner = [axes.index(a) for a in "YX"]
+        outer = [i for i, a in enumerate(axes) if a in "CS"]
+        rest = [i for i in range(len(axes)) if i not in inner + outer]
+        pixels = pixels.transpose(*outer, *rest, *inner).reshape(channels, slices, h, w)
+        return turn(_samples(pixels, page, mask), int(page.tags.valueof(274, default=1)))
+
+
+def _samples(
+    pixels: Shaped[np.ndarray, "c k h w"], page: Any, mask: bool
+) -> Shaped[np.ndarray, "c k h w"]:
+    """Without a palette, an inverted scale or an opacity that is full everywhere."""
+    if page.photometric == PHOTOMETRIC.MINISWHITE and pixels.dtype.kind in "bu":
+        top = 1 if pixels.dtype == bool else (1 << page.bitspersample) - 1
+        return (top - pixels.astype(np.uint8 if top == 1 else pixels.dtype)).astype(pixels.dtype)
+    if page.photometric == PHOTOMETRIC.PALETTE and not mask:
+        return np.concatenate(page.colormap[:, pixels], axis=0)
+    opacity = len(pixels) > 1 and page.extrasamples[-1:] and page.extrasamples[-1] in _OPACITY
+    if opacity and (mask or (pixels[-1] == _full(pixels.dtype)).all()):
+        return pixels[:-1]
+    return pixels
+
+
+def _full(dtype: np.dtype) -> float:
+    """The value of full opacity."""
+    return np.iinfo(dtype).max if dtype.kind == "u" else 1.0
+
+
+def _by_pillow(path: Path, why: ValueError) -> Shaped[np.ndarray, "c k h w"]:
+    """Compressions that tifffile leaves to another package; pages of one size."""
+    pages: list[np.ndarray] = []
+    with Image.open(path, formats=["TIFF"]) as file:
+        for frame in ImageSequence.Iterator(file):
+            bits = frame.tag_v2.get(258, (1,))  # pyright: ignore[reportAttributeAccessIssue]
+            lossless = ("1", "L", "I;16", "I", "F", "RGB", "RGBA")
+            if frame.mode not in lossless or (frame.mode in ("RGB", "RGBA") and max(bits) > 8):
+                raise MueError(
+                    f"is compressed in a way that needs `pip install imagecodecs`: {why}"
+                )
+            page = np.asarray(frame)
+            pages.append(page.reshape(*page.shape[:2], -1).transpose(2, 0, 1))
+    return np.stack(pages, axis=1)

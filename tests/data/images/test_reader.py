@@ -1,0 +1,315 @@
+"""Files of every kind, read by one function; what is wrong with one is said in one sentence."""
+
+import gzip
+import os
+import tarfile
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image
+from pydicom import dcmread
+from pydicom.uid import JPEG2000Lossless, JPEGLSLossless, RLELossless, generate_uid
+
+from mue.data.images.reader import decode_file, read_image_file
+from mue.errors import MueError
+
+RANDOM = np.random.default_rng(0)
+AFFINE = np.array([[-2.0, 0, 0, 5], [0, 3, 0, 6], [0, 0, 4, 7], [0, 0, 0, 1]])
+
+
+def random(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    values = RANDOM.integers(0, 200, shape)
+    return (values / 7 if dtype.startswith("f") else values * (300 if "16" in dtype else 1)).astype(
+        dtype
+    )
+
+
+# --- pictures, TIFF, npy --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16"])
+def test_grey_pictures_keep_their_bits(tmp_path, dtype):
+    values = random((5, 7), dtype)
+    Image.fromarray(values).save(tmp_path / "a.png")
+    found = read_image_file(tmp_path / "a.png")
+    assert (found.pixels.dtype, found.geometry) == (np.dtype(dtype), None)
+    assert np.array_equal(found.pixels[0, 0], values)
+
+
+def test_a_picture_is_recognized_by_its_content(tmp_path):
+    Image.new("RGB", (4, 3), (9, 8, 7)).save(tmp_path / "a.bmp")
+    os.rename(tmp_path / "a.bmp", tmp_path / "a.png")
+    assert read_image_file(tmp_path / "a.png").pixels[:, 0, 0, 0].tolist() == [9, 8, 7]
+
+
+@pytest.mark.parametrize(
+    ("shape", "options", "wanted"),
+    [
+        ((5, 7), {}, (1, 1, 5, 7)),
+        ((5, 7, 3), {"photometric": "rgb"}, (3, 1, 5, 7)),
+        ((6, 5, 7), {"photometric": "minisblack"}, (1, 6, 5, 7)),
+        ((5, 7, 12), {"photometric": "minisblack", "planarconfig": "contig"}, (12, 1, 5, 7)),
+        ((12, 5, 7), {"photometric": "minisblack", "metadata": {"axes": "CYX"}}, (12, 1, 5, 7)),
+        ((4, 2, 5, 7), {"imagej": True, "metadata": {"axes": "ZCYX"}}, (2, 4, 5, 7)),
+        (
+            (6, 5, 7),
+            {"photometric": "minisblack", "compression": "zlib", "predictor": 2},
+            (1, 6, 5, 7),
+        ),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32"])
+def test_tiff_gives_channels_and_pages_without_loss(tmp_path, shape, options, wanted, dtype):
+    values = random(shape, dtype)
+    if dtype == "float32" and "predictor" in options:
+        options = options | {"predictor": False}
+    tifffile.imwrite(tmp_path / "a.tif", values, **options)
+    found = read_image_file(tmp_path / "a.tif").pixels
+    assert (found.shape, found.dtype) == (wanted, values.dtype)
+    if shape[-1] in (3, 12):
+        values = np.moveaxis(values, -1, 0)[:, None]
+    elif len(shape) == 4:
+        values = values.swapaxes(0, 1)
+    assert np.array_equal(found.ravel(), values.ravel())
+
+
+def test_compressed_tiff_is_read_by_pillow(tmp_path):
+    pages = [random((5, 7), "uint16") for _ in range(3)]
+    images = [Image.fromarray(page) for page in pages]
+    images[0].save(
+        tmp_path / "a.tif", save_all=True, append_images=images[1:], compression="tiff_lzw"
+    )
+    assert np.array_equal(read_image_file(tmp_path / "a.tif").pixels[0], np.stack(pages))
+
+
+def test_white_may_be_zero_in_a_tiff(tmp_path):
+    tifffile.imwrite(tmp_path / "a.tif", np.array([[0, 255]], np.uint8), photometric="miniswhite")
+    assert read_image_file(tmp_path / "a.tif").pixels.tolist() == [[[[255, 0]]]]
+
+
+def test_pages_of_different_sizes_are_refused(tmp_path):
+    with tifffile.TiffWriter(tmp_path / "a.tif") as file:
+        file.write(np.zeros((4, 4), np.uint8))
+        file.write(np.zeros((6, 4), np.uint8))
+    with pytest.raises(MueError, match=r"a.tif holds several images \(4 x 4, 6 x 4\)"):
+        read_image_file(tmp_path / "a.tif")
+
+
+@pytest.mark.parametrize(
+    ("shape", "wanted"),
+    [
+        ((5, 7), (1, 1, 5, 7)),
+        ((3, 5, 7), (3, 1, 5, 7)),
+        ((12, 5, 7), (12, 1, 5, 7)),
+        ((5, 7, 3), (3, 1, 5, 7)),
+        ((2, 6, 5, 7), (2, 6, 5, 7)),
+    ],
+)
+def test_arrays_are_read_by_their_shape(tmp_path, shape, wanted):
+    values = random(shape, "int16")
+    np.save(tmp_path / "a.npy", values)
+    found = read_image_file(tmp_path / "a.npy").pixels
+    assert found.shape == wanted
+    assert found[0, 0, 4, 5] == (
+        values[4, 5, 0] if shape[-1] == 3 else values.reshape(wanted)[0, 0, 4, 5]
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ("bool", "uint8"),
+        ("int8", "int16"),
+        ("int64", "int32"),
+        ("float64", "float32"),
+        (">u2", "uint16"),
+    ],
+)
+def test_types_become_one_of_five_with_the_same_values(tmp_path, given, wanted):
+    values = (RANDOM.integers(0, 2, (4, 5)) * 3).astype(given)
+    np.save(tmp_path / "a.npy", values)
+    found = read_image_file(tmp_path / "a.npy").pixels[0, 0]
+    assert found.dtype == np.dtype(wanted)
+    assert np.array_equal(found, values)
+
+
+# --- volumes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("ending", ["nii", "nii.gz"])
+def test_a_volume_is_cut_along_the_chosen_axis(tmp_path, axis, ending):
+    voxels = random((4, 5, 6), "int16")
+    nib.save(nib.Nifti1Image(voxels, AFFINE), tmp_path / f"a.{ending}")
+    found = read_image_file(tmp_path / f"a.{ending}", axis=axis)
+    assert found.geometry is not None
+    assert (found.geometry.shape, found.geometry.axis) == ((4, 5, 6), axis)
+    assert np.array_equal(found.geometry.affine, AFFINE)
+    assert found.geometry.spacing == {0: (4, 3), 1: (4, 2), 2: (3, 2)}[axis]
+    d, h, w = [(0, 2, 1), (1, 2, 0), (2, 1, 0)][axis]
+    assert np.array_equal(found.pixels[0], voxels.transpose(d, h, w))
+
+
+def test_the_scale_of_a_header_is_applied_and_a_fourth_axis_is_channels(tmp_path):
+    voxels = random((4, 5, 6, 2), "int16")
+    image = nib.Nifti1Image(voxels, AFFINE)
+    image.header.set_slope_inter(0.5, 3)
+    (tmp_path / "a.nii").write_bytes(image.to_bytes())
+    found = read_image_file(tmp_path / "a.nii").pixels
+    assert (found.dtype, found.shape) == (np.dtype("float32"), (2, 6, 5, 4))
+    assert np.array_equal(found[1], 0.5 * voxels[..., 1].T + 3)
+
+
+def test_a_slice_is_one_whatever_the_axis(tmp_path):
+    nib.save(nib.Nifti2Image(random((4, 5), "uint8"), AFFINE), tmp_path / "a.nii")
+    found = read_image_file(tmp_path / "a.nii", axis=0)
+    assert found.pixels.shape == (1, 1, 5, 4)
+
+
+def test_the_checksum_of_gzip_is_verified(tmp_path):
+    data = gzip.compress(nib.Nifti1Image(random((4, 5, 6), "int16"), AFFINE).to_bytes())
+    for broken in (data[:-1], data[:-40], data[:-8] + b"\0" * 8):
+        (tmp_path / "a.nii.gz").write_bytes(broken)
+        with pytest.raises(MueError, match=r"a.nii.gz is truncated or damaged as gzip"):
+            read_image_file(tmp_path / "a.nii.gz")
+
+
+def test_a_series_is_ordered_by_position_and_rescaled(series):
+    folder, voxels = series
+    found = read_image_file(folder)
+    assert found.pixels.dtype == np.int16
+    assert np.array_equal(found.pixels[0], voxels)
+    assert [path.stem for path in found.files] == list("ebdac")
+    assert found.geometry is not None
+    wanted = np.array([[-0.75, 0, 0, 30], [0, -0.5, 0, 20], [0, 0, 2, 10], [0, 0, 0, 1]])
+    assert np.allclose(found.geometry.affine, wanted)
+    assert (found.geometry.shape, found.geometry.spacing) == ((34, 33, 5), (0.5, 0.75))
+    assert np.array_equal(read_image_file(folder, axis=1).pixels[0], voxels.swapaxes(0, 1))
+
+
+def test_a_single_slice_has_a_geometry(series):
+    folder, voxels = series
+    found = read_image_file(folder / "a.dcm")
+    assert np.array_equal(found.pixels[0, 0], voxels[3])
+    assert found.geometry is not None
+    assert found.geometry.affine[2, 2] == 2.5  # its thickness
+    assert found.geometry.affine[2, 3] == 16
+
+
+@pytest.mark.parametrize("syntax", [RLELossless, JPEGLSLossless, JPEG2000Lossless])
+def test_compressed_slices_are_decoded_to_the_same_values(series, syntax):
+    folder, voxels = series
+    for path in folder.glob("*.dcm"):
+        data = dcmread(path)
+        data.compress(syntax)
+        data.save_as(path)
+    assert np.array_equal(read_image_file(folder).pixels[0], voxels)
+
+
+def test_a_missing_slice_and_a_double_one_are_found(series, ct_slice):
+    folder, voxels = series
+    uid = dcmread(folder / "a.dcm").SeriesInstanceUID
+    ct_slice(voxels[0] + 1024, 16.0, uid).save_as(folder / "f.dcm", enforce_file_format=True)
+    with pytest.raises(MueError, match=r"series has two slices between a.dcm \(16 mm\) and f.dcm"):
+        read_image_file(folder)
+    (folder / "f.dcm").unlink()
+    (folder / "d.dcm").unlink()
+    words = (
+        r"has a slice missing between b.dcm \(12 mm\) and a.dcm \(16 mm\), where its step is 2 mm"
+    )
+    with pytest.raises(MueError, match=words):
+        read_image_file(folder)
+
+
+def test_two_series_in_a_folder_are_refused(series, ct_slice):
+    folder, voxels = series
+    ct_slice(voxels[0], 99.0, generate_uid()).save_as(folder / "f.dcm", enforce_file_format=True)
+    with pytest.raises(MueError, match="holds 2 series; put each into a folder of its own"):
+        read_image_file(folder)
+
+
+@pytest.mark.data
+def test_a_real_series_is_read(tmp_path):
+    data = Path(os.environ.get("MUE_DATA", Path(__file__).parents[4] / "shared" / "data"))
+    source = data / "lidc-dicom" / "LIDC-IDRI-0003-part.tar.gz"
+    if not source.exists():
+        pytest.skip(f"needs {source.name} in {data}")
+    with tarfile.open(source) as tar:
+        tar.extractall(tmp_path, filter="data")
+    folder = next(tmp_path.rglob("*.dcm")).parent
+    found = read_image_file(folder)
+    assert found.pixels.shape == (1, 24, 512, 512)
+    assert found.pixels.dtype == np.int16
+
+
+# --- masks ----------------------------------------------------------------------------------------
+
+
+def test_a_jpeg_mask_is_0_and_255_again(tmp_path):
+    values = np.zeros((32, 32), np.uint8)
+    values[8:20, 5:25] = 255
+    Image.fromarray(values).save(tmp_path / "a.jpg", quality=90)
+    assert np.array_equal(decode_file(tmp_path / "a.jpg", mask=True).pixels[0, 0], values)
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+def _spoil(tmp_path: Path, kind: str) -> Path:
+    path = tmp_path / kind
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "text.png":
+        path.write_text("hello")
+    elif kind == "empty":
+        path.mkdir()
+    elif kind == "pickle.npy":
+        np.save(path, np.array([{}], dtype=object), allow_pickle=True)
+    elif kind == "huge.npy":
+        np.save(path, np.zeros((2, 2), np.uint8))
+        path.write_bytes(path.read_bytes().replace(b"(2, 2)", b"(9000000, 9000000)"))
+    elif kind == "huge.nii":
+        image = nib.Nifti1Image(np.zeros((2, 2, 2), np.uint8), AFFINE)
+        image.header["dim"][1:4] = 30000
+        path.write_bytes(bytes(image.header.binaryblock) + b"\0" * 100)
+    elif kind == "nan.npy":
+        np.save(path, np.array([[1.0, np.nan]]))
+    elif kind == "five.npy":
+        np.save(path, np.zeros((1, 1, 1, 2, 2)))
+    elif kind == "complex.npy":
+        np.save(path, np.zeros((2, 2), complex))
+    elif kind == "long.npy":
+        np.save(path, np.full((2, 2), 1 << 40))
+    elif kind == "damaged.tif":
+        tifffile.imwrite(path, np.zeros((20, 20), np.uint8))
+        path.write_bytes(path.read_bytes()[:-50])
+    return path
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("nowhere", "does not exist"),
+        ("fifo", "is not a file"),
+        ("text.png", "is not PNG, JPEG, .* or npy; convert it"),
+        ("empty", "holds no DICOM files"),
+        ("pickle.npy", "holds Python objects"),
+        ("huge.npy", "is 9000000 x 9000000 pixels"),
+        ("huge.nii", "is 30000 x 30000 pixels"),
+        ("nan.npy", "infinite or not a number"),
+        ("five.npy", "is 1 x 1 x 1 x 2 x 2; an image is h w"),
+        ("complex.npy", "type complex128"),
+        ("long.npy", "at most 32 bits"),
+        ("damaged.tif", "damaged"),
+    ],
+)
+def test_a_bad_file_is_one_sentence_that_begins_with_its_path(tmp_path, kind, words):
+    path = _spoil(tmp_path, kind)
+    with pytest.raises(MueError, match=words) as caught:
+        read_image_file(path)
+    assert str(caught.value).startswith(f"{path} ")
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
