@@ -190,7 +190,9 @@ class Modes:
         """The mean answer of each mode, its members weighted by their probability."""
         weight = self.member * self.answer_prob[:, :, None]
         total = weight.sum(dim=1, keepdim=True).clamp_min(torch.finfo(weight.dtype).tiny)
-        return torch.einsum("bkm,bk...->bm...", weight / total, self.answers)
+        return torch.einsum(
+            "bkm,bk...->bm...", (weight / total).to(self.answers.dtype), self.answers
+        )
 
     def at(self, cut: float) -> Modes:
         """The modes of the same tree, cut at another level."""

@@ -239,7 +239,7 @@ class Hypotheses:
     def expected(self) -> Float[Tensor, "b *y"]:
         """The mean of the answers, weighted by their probability among those kept."""
         weight = self.prob / self.prob.sum(dim=1, keepdim=True)
-        return torch.einsum("bk,bk...->b...", weight, self.y)
+        return torch.einsum("bk,bk...->b...", weight.to(self.y.dtype), self.y)
 
     def entropy(self) -> Float[Tensor, " b"]:
         """Entropy of the answers in nats; `rest` counts as one more answer.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, overload
+from typing import Literal, cast, overload
 
 import numpy as np
 import torch
@@ -12,9 +12,10 @@ from torch import Tensor
 
 from mue.config.schema import Config
 from mue.errors import MueError
+from mue.inference import strips
 from mue.inference.decoding import for_inference
 from mue.models.heads import Heads
-from mue.models.modal import Modal
+from mue.models.modal import Modal, top_codes
 from mue.models.probunet import ProbUNet
 from mue.modes import (
     Distance,
@@ -223,9 +224,24 @@ class Predictor:
         """What the network proposes for inputs as it takes them."""
         if self._rounded:
             x = x.to(self._half_dtype)
+        if strips.is_large(self.network, x):
+            return self._large(x, k, min_prob if len(x) == 1 else 0.0)
         with self._precision():
             found = self.network.propose(x, k, min_prob=min_prob, generator=generator)
         return Answers(self._pixels(found.logits.float()), found.prob.float(), found.code)
+
+    def _large(self, x: Tensor, k: int, min_prob: float) -> Answers:
+        """The same for large images, one after another; their answers are in half precision."""
+        found: list[Answers] = []
+        for image in x.split(1):
+            network = cast("Modal", self.network)
+            view = strips.view(network, image)
+            prob, code = top_codes(view.log_prior, k, min_prob)
+            y = strips.answers(network, view, network.codebook.codes[code], self._pixels)
+            found.append(Answers(y, prob, code))
+        if len(found) == 1:
+            return found[0]
+        return Answers(*(torch.cat([getattr(f, n) for f in found]) for n in ("y", "prob", "code")))
 
     @torch.inference_mode()
     def densities(

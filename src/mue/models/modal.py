@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mue.models.network import Proposal
@@ -80,11 +80,23 @@ class Modal(nn.Module):
         del generator
         view = self(x)
         log_prior, logits = (view.log_prior, None) if self.score is None else self.decode_all(view)
-        log_prob, code = torch.topk(log_prior, k, dim=1)
-        prob = log_prob.exp()
-        if min_prob > 0:  # it waits for the device
-            kept = max(1, int((prob >= min_prob).sum(dim=1).amax()))
-            prob, code = prob.where(prob >= min_prob, 0)[:, :kept], code[:, :kept]
+        prob, code = top_codes(log_prior, k, min_prob)
         if logits is None:
             return Proposal(self.decode(view, self.codebook.codes[code]), prob, code)
         return Proposal(logits[torch.arange(len(x), device=x.device)[:, None], code], prob, code)
+
+
+def top_codes(
+    log_prior: Float[Tensor, "b n"], k: int, min_prob: float = 0.0
+) -> tuple[Float[Tensor, "b k"], Int[Tensor, "b k"]]:
+    """The probabilities and the rows of the k most probable codes, without those below `min_prob`.
+
+    Where fewer than k are kept for every input, there are fewer; where for some, they have
+    probability 0.
+    """
+    log_prob, code = torch.topk(log_prior, k, dim=1)
+    prob = log_prob.exp()
+    if min_prob > 0:  # it waits for the device
+        kept = max(1, int((prob >= min_prob).sum(dim=1).amax()))
+        prob, code = prob.where(prob >= min_prob, 0)[:, :kept], code[:, :kept]
+    return prob, code
