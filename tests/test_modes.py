@@ -46,7 +46,17 @@ def test_label_maps_are_compared_by_the_most_probable_class_of_each_pixel():
     a = torch.tensor([[0.4, 0.1], [0.3, 0.2], [0.3, 0.7]]).view(1, 1, 3, 1, 2)  # classes 0, 2
     b = torch.tensor([[0.4, 0.1], [0.3, 0.7], [0.3, 0.2]]).view(1, 1, 3, 1, 2)  # classes 0, 1
     assert class_distance(a, a).item() == 0
-    assert class_distance(a, b).item() == pytest.approx(2 / 3)  # of three classes one agrees
+    assert class_distance(a, b).item() == 1  # where both have background they do not agree
+
+
+def test_the_distance_of_label_maps_is_the_mean_over_the_classes_present_in_either():
+    """By hand, of four classes: the third and fourth are in neither of the first two maps."""
+    labels = torch.tensor([[0, 1, 1, 0], [0, 1, 0, 0], [0, 1, 1, 2], [0, 0, 0, 0]])
+    y = torch.eye(4)[labels].mT.reshape(1, 4, 4, 1, 4)
+    d = class_distance(y, y)[0]
+    assert d[0].tolist() == pytest.approx([0, 1 / 2, (0 + 1) / 2, 1])
+    assert d[1].tolist() == pytest.approx([1 / 2, 0, (1 / 2 + 1) / 2, 1])
+    assert d[3].tolist() == [1, 1, 1, 0]  # two empty maps agree
 
 
 def test_the_iou_of_vectors_is_refused():

@@ -10,12 +10,14 @@ from mue.config.schema import ObjectiveConfig
 from mue.errors import MueError
 from mue.metrics.energy import ged
 from mue.metrics.overlap import iou_distance
+from mue.modes import class_distance
 from mue.objective import (
     Weights,
     balanced,
     energy,
     log_likelihood,
     objective,
+    soft_class_distance,
     soft_iou_distance,
 )
 from mue.types import ExactTrace, HeadsTrace, LatentTrace, VqTrace
@@ -398,16 +400,56 @@ def test_of_heads_the_best_learns_or_all_do(kind, best):
     assert (terms.prior, terms.commitment, terms.energy) == (0, 0, 0)
 
 
-def test_several_classes_have_a_softmax_and_the_mean_distance_over_classes():
-    """By hand: the energy distance of each class by itself, on probabilities that sum to 1."""
+def one_hot(labels: Tensor, classes: int) -> Tensor:
+    return torch.nn.functional.one_hot(labels, classes).movedim(-1, 2).float()
+
+
+def test_several_classes_have_a_softmax_and_the_distance_over_classes():
+    """Against a slow version, pair by pair and class by class, without the background."""
     torch.manual_seed(0)
     logits, log_prior = torch.randn(2, 3, 4, 5, 6), torch.randn(2, 3).log_softmax(dim=1)
-    y = torch.nn.functional.one_hot(torch.randint(4, (2, 2, 5, 6)), 4).movedim(-1, 2).float()
+    y = one_hot(torch.randint(4, (2, 2, 5, 6)), 4)
     config = dataclasses.replace(ENERGY, likelihood="categorical")
     found = objective(ExactTrace(log_prior, logits), y, config, PLAIN).energy
-    s, p = logits.softmax(dim=2), log_prior.exp()
-    classes = [energy(s[:, :, i], p, y[:, :, i]) for i in range(4)]
-    torch.testing.assert_close(found, torch.stack(classes).mean())
+
+    def slow_distance(a: Tensor, b: Tensor) -> float:
+        total = weight = 0.0
+        for i in range(1, 4):
+            both = (a[i] * b[i]).sum().item()
+            either = a[i].sum().item() + b[i].sum().item() - both
+            total += either / (either + 1) * (1 - (both + 1) / (either + 1))
+            weight += either / (either + 1)
+        return total / weight
+
+    expected = 0.0
+    for s, p, ys in zip(logits.softmax(dim=2), log_prior.exp().tolist(), y, strict=True):
+        for i in range(3):
+            expected += sum(2 * p[i] * slow_distance(s[i], one) / 2 for one in ys) / 2
+            expected -= sum(p[i] * p[j] * slow_distance(s[i], s[j]) / 2 for j in range(3) if j != i)
+    assert found.item() == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_class_and_its_background_are_as_far_apart_as_masks():
+    """One class is nothing else than one mask."""
+    torch.manual_seed(0)
+    a, b = torch.rand(2, 3, 1, 4, 4), torch.rand(2, 2, 1, 4, 4)
+    found = soft_class_distance(torch.cat([1 - a, a], dim=2), torch.cat([1 - b, b], dim=2))
+    torch.testing.assert_close(found, soft_iou_distance(a, b))
+
+
+def test_the_distance_of_label_maps_nears_that_of_the_metric():
+    """Large regions, where the 1 of the soft IoU is nothing; a class that neither has is left out,
+    and the background does not make them alike."""
+    labels = torch.zeros(1, 3, 100, 100, dtype=torch.long)
+    labels[0, 0, :50] = 1
+    labels[0, 1, :25] = 1
+    labels[0, 1, 50:] = 2
+    y = one_hot(labels, 4)
+    d = soft_class_distance(y, y)
+    torch.testing.assert_close(d, class_distance(y, y), atol=2e-3, rtol=0)
+    assert d[0, 0, 1].item() == pytest.approx((0.5 + 1) / 2, abs=2e-3)
+    assert d[0, 0, 2].item() == pytest.approx(1, abs=2e-3)
+    assert d[0, 2, 2].item() == 0
 
 
 def test_an_energy_distance_of_answers_that_are_no_masks_is_refused():

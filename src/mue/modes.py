@@ -34,15 +34,22 @@ def class_distance(
 ) -> Float[Tensor, "b m n"]:
     """1 - IoU of every pair of label maps, the mean over the classes present in either.
 
-    A pixel belongs to its most probable class.
+    A pixel belongs to its most probable class. The background, which is present in all of them and
+    makes all of them alike, does not count.
     """
     _require_images(a)
+    s = class_masks(a)
+    return iou_distance(s, s if b is a else class_masks(b))
 
-    def masks(y: Tensor) -> Tensor:
-        return torch.zeros_like(y, dtype=torch.bool).scatter_(2, y.argmax(dim=2, keepdim=True), 1)
 
-    s = masks(a)
-    return iou_distance(s, s if b is a else masks(b))
+def class_masks(y: Float[Tensor, "b k c h w"]) -> Bool[Tensor, "b k c_ h w"]:
+    """The mask of each class but the first, the background: pixels where it is most probable.
+
+    >>> class_masks(torch.tensor([0.2, 0.3, 0.5]).view(1, 1, 3, 1, 1)).flatten()
+    tensor([False,  True])
+    """
+    classes = torch.arange(1, y.shape[2], device=y.device)
+    return y.argmax(dim=2, keepdim=True) == classes[:, None, None]
 
 
 def euclidean_distance(

@@ -88,10 +88,31 @@ def soft_iou_distance(
     a: Float[Tensor, "b m *y"], b: Float[Tensor, "b n *y"]
 ) -> Float[Tensor, "b m n"]:
     """1 - (I + 1) / (U + 1) of every pair of probability maps, I the sum of their products."""
-    a_, b_ = a.flatten(2), b.flatten(2)
-    both = a_ @ b_.mT
-    either = a_.sum(dim=2)[:, :, None] + b_.sum(dim=2)[:, None] - both
+    both, either = _soft_overlap(a.flatten(2), b.flatten(2))
     return 1 - (both + 1) / (either + 1)
+
+
+def soft_class_distance(
+    a: Float[Tensor, "b m c h w"], b: Float[Tensor, "b n c h w"]
+) -> Float[Tensor, "b m n"]:
+    """The mean of `soft_iou_distance` over the classes present in either of two label maps.
+
+    As in the metric, the first class, the background, does not count. How present a class is,
+    U / (U + 1), is its weight in the mean.
+    """
+    both, either = _soft_overlap(*(t[:, :, 1:].transpose(1, 2).flatten(3) for t in (a, b)))
+    presence = (either / (either + 1)).detach()
+    each = 1 - (both + 1) / (either + 1)
+    tiny = torch.finfo(each.dtype).tiny
+    return (presence * each).sum(dim=1) / presence.sum(dim=1).clamp_min(tiny)
+
+
+def _soft_overlap(
+    a: Float[Tensor, "*b m p"], b: Float[Tensor, "*b n p"]
+) -> tuple[Float[Tensor, "*b m n"], Float[Tensor, "*b m n"]]:
+    """Intersection and union of every pair."""
+    both = a @ b.mT
+    return both, a.sum(dim=-1)[..., None] + b.sum(dim=-1)[..., None, :] - both
 
 
 def objective(
@@ -122,7 +143,7 @@ def objective(
     energy_term = zero
     if config.energy:
         s, p = pixel_values(trace.logits, kind), trace.log_prior.exp()
-        each = mean_over_classes(soft_iou_distance) if kind == "categorical" else soft_iou_distance
+        each = soft_class_distance if kind == "categorical" else soft_iou_distance
         energy_term = config.energy * energy(s, p, y, each)
     return Terms(
         prior=-weights.prior * (responsibility * log_c).sum(dim=1).mean(),
@@ -137,16 +158,6 @@ def pixel_values(logits: Float[Tensor, "b k *y"], kind: Likelihood) -> Float[Ten
     if kind == "normal":
         return logits
     return logits.sigmoid() if kind == "bernoulli" else logits.softmax(dim=2)
-
-
-def mean_over_classes(distance: Distance) -> Distance:
-    """The mean of a distance over the classes of masks, b m c h w."""
-
-    def mean(a: Tensor, b: Tensor) -> Tensor:
-        each = distance(*(t.transpose(1, 2).flatten(0, 1) for t in (a, b)))
-        return each.unflatten(0, (len(a), -1)).mean(dim=1)
-
-    return mean
 
 
 def energy(

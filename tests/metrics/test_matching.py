@@ -76,3 +76,11 @@ def test_sampling_rows_equals_gathering_masks(n):
     pick = sample_indices(p, n, seeded())
     sampled = torch.stack([s[b, pick[b]] for b in range(8)])
     torch.testing.assert_close(hm_iou_n(s, p, ys, n, seeded()), hm_iou(iou(sampled, ys)))
+
+
+def test_raters_of_weight_0_are_left_out():
+    """The first input has two raters, the second three: as if each were alone."""
+    table = torch.rand(2, 4, 3, generator=seeded())
+    q = torch.tensor([[0.5, 0.0, 0.5], [0.2, 0.3, 0.5]])
+    expected = torch.cat([hm_iou(table[:1, :, [0, 2]]), hm_iou(table[1:])])
+    torch.testing.assert_close(hm_iou(table, q), expected)

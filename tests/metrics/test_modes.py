@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from mue.metrics.modes import mode_mae, mode_probabilities, mode_tv, nearest_mode
+from mue.metrics.modes import distinct, mode_mae, mode_probabilities, mode_tv, nearest_mode
 
 
 def test_each_answer_counts_for_its_nearest_mode():
@@ -36,3 +36,25 @@ def test_mass_that_was_not_decoded_counts_as_wrong():
     # The 0.4 that is missing must move from nowhere to the second mode.
     assert mode_tv(torch.tensor([[0.6, 0.0]]), q).item() == pytest.approx(0.4)
     assert mode_tv(torch.zeros(1, 2), q).item() == pytest.approx(1)
+
+
+def test_a_true_answer_of_probability_0_is_nobodys_nearest():
+    s, ys = torch.tensor([[[0.0], [1.0]]]), torch.tensor([[[0.0], [0.4], [1.0]]])
+    p, q = torch.tensor([[0.75, 0.25]]), torch.tensor([[0.0, 0.5, 0.5]])
+    assert mode_probabilities(s, p, ys).tolist() == [[0.75, 0, 0.25]]
+    assert mode_probabilities(s, p, ys, q).tolist() == [[0, 0.75, 0.25]]
+
+
+def test_equal_true_answers_are_one():
+    """By hand: raters 1, 2 and 4 agree, the fifth is missing and as empty as the third."""
+    ys = torch.tensor([[[1.0], [1.0], [0.0], [1.0], [0.0]]])
+    q = torch.tensor([[0.25, 0.25, 0.375, 0.125, 0.0]])
+    true = distinct((ys - ys.mT).abs(), q)
+    assert true.tolist() == [[0.625, 0, 0.375, 0, 0]]
+    p = mode_probabilities(torch.tensor([[[0.9], [0.1]]]), torch.tensor([[0.6, 0.4]]), ys, true)
+    assert mode_tv(p, true).item() == pytest.approx(0.025)
+
+
+def test_a_missing_rater_in_front_takes_no_probability():
+    true = distinct(torch.zeros(1, 2, 2), torch.tensor([[0.0, 1.0]]))
+    assert true.tolist() == [[0, 1]]

@@ -135,6 +135,11 @@ def _print_raters(content: dict[str, Any]) -> None:
         spread = f"{v['std']:.4f}" if "std" in v else ""
         table.add_row(name, f"{v['mean']:.4f}", f"{v['low']:.4f} to {v['high']:.4f}", spread)
     _out.print(table)
+    if classes := content.get("classes"):
+        table = _table("each class by itself", "metric", *classes)
+        for name in next(iter(classes.values())):
+            table.add_row(name, *(f"{c[name]['mean']:.4f}" for c in classes.values()))
+        _out.print(table)
     for row in content["coverage"]:
         promise = f"{row['covered']:.3f} of new raters by {row['modes']:.2f} modes"
         print_line(f"covered  {promise}, {row['promised']:g} were promised")

@@ -110,7 +110,7 @@ def fit_calibration(
     batches: list[_Batch] = []
     idle = torch.full((n,), _IDLE, dtype=torch.float64)
     for case, h in propose_all(predictor, source, count, k, batch=_BATCH, progress=progress):
-        s, ys = h.y > 0.5, case.ys > 0.5
+        s, ys = predictor.masks(h.y), predictor.masks(case.ys)
         d = distances(s, ys)
         tensors = (d.sy, d.ss, d.yy, dice(s, ys), case.q, h.prob)
         sy, ss, yy, agreement, q, p = (t.cpu().double() for t in tensors)

@@ -316,7 +316,7 @@ def _of_inputs(
         ((nearest > cut) * q).sum(dim=1),
         _different(yy, q, cut).any(dim=2).any(dim=1),
         torch.einsum("bk,bkl,bl->b", p, ss, p),
-        (q - q.mean(dim=1, keepdim=True)).abs().amax(dim=1) > _TINY,
+        ((q.amax(dim=1, keepdim=True) - q) * (q > 0)).amax(dim=1) > _TINY,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from mue.metrics.calibration import Reliability, annotated, brier, ece, presence
 from mue.metrics.energy import empirical, energy_distance, sample_indices
 from mue.metrics.interval import Interval, interval, interval_of
 from mue.metrics.matching import hm_iou
+from mue.metrics.modes import distinct, mode_probabilities, mode_tv
 from mue.metrics.overlap import top_dice
 from mue.metrics.ranked import AT_LEAST, mode_shares, modes_for, ranked_before, rater_modes, up_to
 from mue.modes import Modes, linkage, modes_of, ungrouped
@@ -43,6 +44,8 @@ SAMPLES = (16, 32, 50, 100)
 """Numbers of samples for which the literature reports `ged_n`."""
 MATCHED = 16
 """Samples that are matched to the raters."""
+KNOWN = "known_probabilities"
+"""What `meta.json` says of data whose raters are all answers there are, by their probability."""
 FIRST = (1, 2, 3)
 """Numbers of modes k for `coverage_k`."""
 
@@ -52,10 +55,11 @@ FIRST = (1, 2, 3)
 
 @dataclass(frozen=True, slots=True)
 class Masks:
-    """A batch of slices: answers s, cut at one half, by probability p (normalised); raters by q.
+    """A batch of slices: answers s as masks, by probability p (normalised); raters ys by q.
 
-    `modes` are those of the first `GROUPED` answers, `iou` is of these answers and the raters,
-    `rater_mode` the mode of each rater.
+    Missing raters have the weight 0. `modes` are those of the first `GROUPED` answers, `iou` is of
+    these answers and the raters, `rater_mode` the mode of each rater. `true` says of each answer of
+    a rater how probable it is, where that is known: equal answers are one.
     """
 
     s: Bool[Tensor, "b k c h w"]
@@ -67,6 +71,14 @@ class Masks:
     modes: Modes
     iou: Float[Tensor, "b k2 m"]
     rater_mode: Int[Tensor, "b m"]
+    raters: Float[Tensor, "b m *y"]
+    true: Float[Tensor, "b m"] | None
+
+    def of_class(self, i: int) -> Masks:
+        """The masks of one class; the modes stay those of all classes."""
+        s, ys = self.s[:, :, i : i + 1], self.ys[:, :, i : i + 1]
+        d = energy.distances(s, ys)
+        return replace(self, s=s, ys=ys, d=d, iou=1 - d.sy[:, :GROUPED])
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +133,21 @@ def _ged_n(d: Distances, n: int) -> Tensor | None:
 
 def _hm_iou_n(d: Distances, n: int) -> Tensor | None:
     pick = d.sample(n)
-    return None if pick is None else hm_iou((1 - d.sy)[torch.arange(len(pick))[:, None], pick])
+    if pick is None:
+        return None
+    return hm_iou((1 - d.sy)[torch.arange(len(pick))[:, None], pick], d.q)
 
 
 def _dice_top(m: Masks) -> Tensor:
-    return top_dice(m.modes.y > 0.5, m.ys, m.q)
+    first = m.modes.representative[:, 0]
+    return top_dice(m.s[torch.arange(len(first), device=first.device), first][:, None], m.ys, m.q)
+
+
+def _mode_tv(m: Masks) -> Tensor | None:
+    if m.true is None:
+        return None
+    h = m.hypotheses
+    return mode_tv(mode_probabilities(h.y, h.prob, m.raters, m.true), m.true)
 
 
 def _coverage(m: Masks, k: int) -> Tensor:
@@ -139,33 +161,39 @@ def _coverage(m: Masks, k: int) -> Tensor:
 class Metric:
     """A number of each slice, from batches of masks or from the distances of all slices.
 
-    `distances` returns None where the metric is not defined. `in_report` says whether its mean over
-    slices is meaningful.
+    Either returns None where the metric is not defined. `in_report` says whether its mean over
+    slices is meaningful, `by_class` whether it is also reported of each of several classes.
     """
 
-    masks: Callable[[Masks], Tensor] | None = None
+    masks: Callable[[Masks], Tensor | None] | None = None
     distances: Callable[[Distances], Tensor | None] | None = None
     higher_is_better: bool = False
     in_report: bool = True
     in_comparison: bool = True
+    by_class: bool = False
 
 
 METRICS: dict[str, Metric] = {
-    "ged": Metric(distances=_ged),
+    "mode_tv": Metric(_mode_tv),
+    "ged": Metric(distances=_ged, by_class=True),
     "rest": Metric(
         distances=lambda d: (1 - d.p[:, : d.top].sum(dim=1)).clamp_min(0), in_comparison=False
     ),
     **{
-        f"ged_{n}": Metric(distances=partial(_ged_n, n=n), in_comparison=n == MATCHED)
+        f"ged_{n}": Metric(
+            distances=partial(_ged_n, n=n), in_comparison=n == MATCHED, by_class=n == MATCHED
+        )
         for n in SAMPLES
     },
-    f"hm_iou_{MATCHED}": Metric(distances=partial(_hm_iou_n, n=MATCHED), higher_is_better=True),
-    "dice_top": Metric(_dice_top, higher_is_better=True),
+    f"hm_iou_{MATCHED}": Metric(
+        distances=partial(_hm_iou_n, n=MATCHED), higher_is_better=True, by_class=True
+    ),
+    "dice_top": Metric(_dice_top, higher_is_better=True, by_class=True),
     **{f"coverage_{k}": Metric(partial(_coverage, k=k), higher_is_better=True) for k in FIRST},
     "n90": Metric(lambda m: modes_for(m.modes.prob, 0.9).float()),
     "in_no_mode": Metric(lambda m: ((m.rater_mode < 0) * m.q).sum(dim=1)),
-    "presence": Metric(lambda m: presence(m.s, m.p), in_report=False),
-    "annotated": Metric(lambda m: annotated(m.ys, m.q), in_report=False),
+    "presence": Metric(lambda m: presence(m.s, m.p), in_report=False, by_class=True),
+    "annotated": Metric(lambda m: annotated(m.ys, m.q), in_report=False, by_class=True),
     "entropy": Metric(lambda m: m.modes.entropy(), in_report=False),
 }
 """Every number of a slice, by the name of its column."""
@@ -184,7 +212,8 @@ class RaterEvaluation:
 
     `mode_prob` and `mode_share` are the probability of each mode, 0 beyond the last, and the share
     of the raters who are in it; `score` is `ranked_before` of each rater, q their weight.
-    `promised` are the coverages that the model was calibrated for, each with its limit.
+    `promised` are the coverages that the model was calibrated for, each with its limit. `classes`
+    has the columns of each class, where there are several.
 
     `codes` is the number of codes in use, `answers` that of the answers or samples for a slice at
     most, `passes` that of forward passes for them, and `data` the digest of the prepared data.
@@ -193,6 +222,7 @@ class RaterEvaluation:
     id: tuple[str, ...]
     patient: tuple[str, ...]
     columns: dict[str, Float[Tensor, " b"]]
+    classes: dict[str, dict[str, Float[Tensor, " b"]]]
     mode_prob: Float[Tensor, "b m"]
     mode_share: Float[Tensor, "b m"]
     score: Float[Tensor, "b r"]
@@ -207,17 +237,24 @@ class RaterEvaluation:
 
     def intervals(self) -> dict[str, Interval]:
         """Every metric whose mean is meaningful, with its bootstrap interval over patients."""
-        return self._intervals(self._columns(), self._statistics())
+        return self._intervals(_reported(self.columns), self._statistics())
+
+    def class_intervals(self) -> dict[str, dict[str, Interval]]:
+        """The same of each class, for the metrics that a class has."""
+        return {
+            name: self._intervals(_reported(v), {"presence ece": _presence_ece(v)})
+            for name, v in self.classes.items()
+        }
 
     def difference(self, other: RaterEvaluation) -> dict[str, Interval]:
         """Every metric minus that of another model on the same slices, as paired differences."""
-        columns, statistics = other._columns(), other._statistics()
+        columns, statistics = _reported(other.columns), other._statistics()
 
         def minus(mine: Statistic, theirs: Statistic) -> Statistic:
             return lambda index: mine(index) - theirs(index)
 
         return self._intervals(
-            {name: v - columns[name] for name, v in self._columns().items() if name in columns},
+            {n: v - columns[n] for n, v in _reported(self.columns).items() if n in columns},
             {name: minus(f, statistics[name]) for name, f in self._statistics().items()},
         )
 
@@ -231,12 +268,6 @@ class RaterEvaluation:
             n: interval_of(f, group, generator=rng.manual_seed(0)) for n, f in statistics.items()
         }
 
-    def _columns(self) -> dict[str, Tensor]:
-        """The numbers of a slice whose mean is reported."""
-        values = {name: v for name, v in self.columns.items() if METRICS[name].in_report}
-        p, share = self.columns["presence"], self.columns["annotated"]
-        return values | {"presence brier": brier(p, share)}
-
     def _statistics(self) -> dict[str, Statistic]:
         """What is no mean over slices, as functions of the slices that are in a resample."""
 
@@ -247,9 +278,8 @@ class RaterEvaluation:
 
             return statistic
 
-        p, share = self.columns["presence"], self.columns["annotated"]
         return {
-            "presence ece": lambda index: ece(p[index], share[index]).item(),
+            "presence ece": _presence_ece(self.columns),
             "mode brier": of_modes(brier),
             "mode ece": of_modes(ece),
         }
@@ -281,9 +311,16 @@ class RaterEvaluation:
             "cut": self.cut,
             **found,
             **calibration,
+            **self._class_report(),
             "coverage": self.coverage(),
             "codes_in_use": self.codes,
         }
+
+    def _class_report(self) -> dict[str, object]:
+        if not self.classes:
+            return {}
+        found = self.class_intervals()
+        return {"classes": {n: {m: asdict(v) for m, v in c.items()} for n, c in found.items()}}
 
     def coverage(self) -> list[dict[str, float]]:
         """For each coverage that was promised: the share of raters covered, and modes shown."""
@@ -300,11 +337,25 @@ class RaterEvaluation:
         """Write a CSV file with a line for each slice."""
         text = io.StringIO()
         table = csv.writer(text, lineterminator="\n")
-        table.writerow(["id", "patient", *self.columns])
-        rows = zip(*(v.tolist() for v in self.columns.values()), strict=True)
+        columns = self.columns | {
+            f"{metric} {name}": v for name, c in self.classes.items() for metric, v in c.items()
+        }
+        table.writerow(["id", "patient", *columns])
+        rows = zip(*(v.tolist() for v in columns.values()), strict=True)
         for name, patient, values in zip(self.id, self.patient, rows, strict=True):
             table.writerow([name, patient, *(f"{v:.6g}" for v in values)])
         write_atomic(path, text.getvalue().encode())
+
+
+def _reported(columns: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The numbers of a slice whose mean is reported."""
+    values = {name: v for name, v in columns.items() if METRICS[name].in_report}
+    return values | {"presence brier": brier(columns["presence"], columns["annotated"])}
+
+
+def _presence_ece(columns: dict[str, Tensor]) -> Statistic:
+    p, share = columns["presence"], columns["annotated"]
+    return lambda index: ece(p[index], share[index]).item()
 
 
 def _bins(curve: Reliability) -> list[dict[str, int | float]]:
@@ -334,23 +385,19 @@ def evaluate_raters(
     prepared = open_prepared(data)
     source = Slices(prepared, split, device=predictor.device)
     k = samples if predictor.is_sampler else min(MAX_ANSWERS, predictor.max_answers)
-    parts: list[Distances] = []
-    grouped: list[tuple[Tensor, ...]] = []
-    found: dict[str, list[Tensor]] = {name: [] for name in METRICS}
+    everything, grouped = _Columns(predictor, seed), list[tuple[Tensor, ...]]()
+    labels = _class_names(predictor)
+    classes = {name: _Columns(predictor, seed, by_class=True) for name in labels}
+    known = bool(prepared.meta.get(KNOWN))
     for case, h in propose_all(
         predictor, source, len(source), k, batch=batch, seed=seed, progress=progress
     ):
-        masks = _masks(case, h, by, predictor.cut)
-        parts.append(_distances(masks, seed, keep_pairs=not predictor.is_sampler))
+        masks = _masks(predictor, case, h, by, known=known)
+        everything.add_(masks)
+        for i, of_class in enumerate(classes.values()):
+            of_class.add_(masks.of_class(i))
         grouped.append(_raters_in_modes(masks, predictor.config.modes.iou))
-        for name, metric in METRICS.items():
-            if metric.masks:
-                found[name].append(metric.masks(masks).cpu())
-    whole = _join(parts)
-    columns = {
-        name: metric.distances(whole) if metric.distances else torch.cat(found[name])
-        for name, metric in METRICS.items()
-    }
+    whole, columns = everything.join()
     answers, m = whole.p.shape[1], max(p.shape[1] for p, _, _ in grouped)
     prob, share = (
         torch.cat([F.pad(g[i], (0, m - g[i].shape[1])) for g in grouped]) for i in (0, 1)
@@ -359,7 +406,8 @@ def evaluate_raters(
     return RaterEvaluation(
         id=tuple(row.id for row in source.rows),
         patient=tuple(row.patient for row in source.rows),
-        columns={name: values for name, values in columns.items() if values is not None},
+        columns=columns,
+        classes={name: of_class.join()[1] for name, of_class in classes.items()},
         mode_prob=prob,
         mode_share=share,
         score=torch.cat([score for _, _, score in grouped]),
@@ -374,13 +422,50 @@ def evaluate_raters(
     )
 
 
-def _masks(case: Case, h: Hypotheses, by: By, cut: float) -> Masks:
-    s, p, ys = h.y > 0.5, h.normalized().prob, case.ys > 0.5
+def _class_names(predictor: Predictor) -> tuple[str, ...]:
+    """The classes but the background; none where there is one mask."""
+    count, config = predictor.config.model.c_out, predictor.config
+    if config.objective.likelihood != "categorical" or count < 3:
+        return ()
+    return config.data.labels[1:] or tuple(f"class {i}" for i in range(1, count))
+
+
+class _Columns:
+    """Collects the numbers of each slice, batch by batch: all metrics, or those of a class."""
+
+    def __init__(self, predictor: Predictor, seed: int, *, by_class: bool = False) -> None:
+        self.seed, self.keep_pairs = seed, not predictor.is_sampler
+        self.metrics = {n: m for n, m in METRICS.items() if m.by_class or not by_class}
+        self.parts: list[Distances] = []
+        self.found: dict[str, list[Tensor]] = {name: [] for name in self.metrics}
+
+    def add_(self, masks: Masks) -> None:
+        """Measure a batch."""
+        self.parts.append(_distances(masks, self.seed, keep_pairs=self.keep_pairs))
+        for name, metric in self.metrics.items():
+            if metric.masks and (values := metric.masks(masks)) is not None:
+                self.found[name].append(values.cpu())
+
+    def join(self) -> tuple[Distances, dict[str, Tensor]]:
+        """All batches as one: the distances, and the metrics that are defined."""
+        whole, columns = _join(self.parts), dict[str, Tensor]()
+        for name, metric in self.metrics.items():
+            found = self.found[name]
+            values = metric.distances(whole) if metric.distances else found and torch.cat(found)
+            if isinstance(values, Tensor):
+                columns[name] = values
+        return whole, columns
+
+
+def _masks(predictor: Predictor, case: Case, h: Hypotheses, by: By, *, known: bool) -> Masks:
+    s, p, ys = predictor.masks(h.y), h.normalized().prob, predictor.masks(case.ys)
     d, first = energy.distances(s, ys), h.top(GROUPED).normalized()
     ss, iou = d.ss[:, :GROUPED, :GROUPED], 1 - d.sy[:, :GROUPED]
     tree = linkage(ss, first.prob) if by == "mode" else ungrouped(ss)
-    modes = modes_of(first.y, first.prob, first.code, tree, cut)
-    return Masks(s, p, ys, case.q, h, d, modes, iou, rater_modes(iou, modes.mode))
+    modes = modes_of(first.y, first.prob, first.code, tree, predictor.cut)
+    true = distinct(d.yy, case.q) if known else None
+    rater_mode = rater_modes(iou, modes.mode)
+    return Masks(s, p, ys, case.q, h, d, modes, iou, rater_mode, case.ys, true)
 
 
 def _raters_in_modes(m: Masks, at_least: float) -> tuple[Tensor, Tensor, Tensor]:

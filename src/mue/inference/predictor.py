@@ -7,7 +7,7 @@ from typing import Literal, cast, overload
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from mue.config.schema import Config
@@ -23,6 +23,7 @@ from mue.modes import (
     Ranking,
     Tree,
     class_distance,
+    class_masks,
     euclidean_distance,
     linkage,
     mask_distance,
@@ -191,6 +192,10 @@ class Predictor:
         kind = self.config.objective.likelihood
         masks = mask_distance if kind == "bernoulli" else class_distance
         return euclidean_distance if kind == "normal" or self.network.axes == 1 else masks
+
+    def masks(self, y: Float[Tensor, "b k c h w"]) -> Bool[Tensor, "b k c_ h w"]:
+        """Answers as masks, one for each class that is not the background."""
+        return class_masks(y) if self.config.objective.likelihood == "categorical" else y > 0.5
 
     @property
     def cut(self) -> float:

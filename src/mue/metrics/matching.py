@@ -2,8 +2,10 @@
 
 import math
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
+from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment  # pyright: ignore
 from torch import Tensor
 
@@ -11,23 +13,28 @@ from mue.metrics import overlap
 from mue.metrics.energy import sample_indices
 
 
-def hm_iou(iou: Float[Tensor, "b n m"]) -> Float[Tensor, " b"]:
+def hm_iou(
+    iou: Float[Tensor, "b n m"], q: Float[Tensor, "b m"] | None = None
+) -> Float[Tensor, " b"]:
     """Mean IoU of n answers and m raters under the pairing that makes it largest.
 
     Both sides are repeated to the least common multiple of n and m, so that the pairing is one to
-    one and each answer, like each rater, counts equally: raters have no weights here.
+    one and each answer, like each rater, counts equally. Of their weights q it matters only which
+    are 0: these raters are left out.
 
     >>> hm_iou(torch.tensor([[[0.9, 0.8], [0.7, 0.1]]]))     # (0.8 + 0.7) / 2, not (0.9 + 0.1) / 2
     tensor([0.7500])
     """
-    n, m = iou.shape[1:]
+    present = torch.ones_like(iou[:, 0]) if q is None else q
+    tables = zip(iou.double().cpu().numpy(), (present > 0).cpu().numpy(), strict=True)
+    return iou.new_tensor([_matched(table[:, there]) for table, there in tables])
+
+
+def _matched(iou: NDArray[np.float64]) -> float:
+    n, m = iou.shape
     size = math.lcm(n, m)
-    square = iou.repeat_interleave(size // n, dim=1).repeat_interleave(size // m, dim=2)
-    matched = [
-        matrix[linear_sum_assignment(matrix, maximize=True)].mean()
-        for matrix in square.double().cpu().numpy()
-    ]
-    return iou.new_tensor(matched)
+    square = iou.repeat(size // n, axis=0).repeat(size // m, axis=1)
+    return square[linear_sum_assignment(square, maximize=True)].mean()
 
 
 def hm_iou_n(
@@ -36,10 +43,12 @@ def hm_iou_n(
     ys: Bool[Tensor, "b m c h w"],
     n: int,
     generator: torch.Generator,
+    q: Float[Tensor, "b m"] | None = None,
 ) -> Float[Tensor, " b"]:
     """Hungarian-matched IoU of n hypotheses sampled from p, as the literature reports it.
 
-    Two empty masks have an IoU of 1. Each rater counts once, whatever their weight elsewhere.
+    Two empty masks have an IoU of 1. Each rater counts once, whatever their weight q elsewhere,
+    unless it is 0.
 
     >>> mask = torch.tensor([[[[[True, True], [False, False]]]]])
     >>> hm_iou_n(mask, torch.ones(1, 1), torch.cat([mask, ~mask], dim=1), 16, torch.Generator())
@@ -47,4 +56,4 @@ def hm_iou_n(
     """
     pick = sample_indices(p, n, generator)
     rows = torch.arange(len(pick), device=pick.device)[:, None]
-    return hm_iou(overlap.iou(s, ys)[rows, pick])
+    return hm_iou(overlap.iou(s, ys)[rows, pick], q)

@@ -5,27 +5,52 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 
-def nearest_mode(s: Float[Tensor, "b k *y"], ys: Float[Tensor, "b m *y"]) -> Int[Tensor, "b k"]:
+def nearest_mode(
+    s: Float[Tensor, "b k *y"], ys: Float[Tensor, "b m *y"], q: Float[Tensor, "b m"] | None = None
+) -> Int[Tensor, "b k"]:
     """Which true answer each proposed answer is closest to, in the l2 distance.
+
+    Where their probabilities q are given, those of probability 0 are left out.
 
     >>> nearest_mode(torch.tensor([[[0.9], [0.2]]]), torch.tensor([[[0.0], [1.0]]]))
     tensor([[1, 0]])
     """
     modes = ys.flatten(2)  # of |s - y|^2 = |s|^2 - 2 s.y + |y|^2, the first is the same for all
     both = torch.matmul(s.flatten(2), modes.mT)
-    return (modes.square().sum(dim=2)[:, None] - 2 * both).argmin(dim=2)
+    distance = modes.square().sum(dim=2)[:, None] - 2 * both
+    if q is not None:
+        distance = distance.masked_fill((q <= 0)[:, None], torch.inf)
+    return distance.argmin(dim=2)
+
+
+def distinct(distance: Float[Tensor, "b m m"], q: Float[Tensor, "b m"]) -> Float[Tensor, "b m"]:
+    """Probabilities of the true answers where equal ones, at distance 0, are one.
+
+    The first of them has the sum, the others 0.
+
+    >>> equal = torch.tensor([[[0.0, 0.0, 1.0], [0.0, 0.0, 1.0], [1.0, 1.0, 0.0]]])
+    >>> distinct(equal, torch.tensor([[0.5, 0.25, 0.25]]))
+    tensor([[0.7500, 0.0000, 0.2500]])
+    """
+    first = ((distance == 0) & (q > 0)[:, None]).int().argmax(dim=2)
+    return torch.zeros_like(q).scatter_add_(1, first, q)
 
 
 def mode_probabilities(
-    s: Float[Tensor, "b k *y"], p: Float[Tensor, "b k"], ys: Float[Tensor, "b m *y"]
+    s: Float[Tensor, "b k *y"],
+    p: Float[Tensor, "b k"],
+    ys: Float[Tensor, "b m *y"],
+    q: Float[Tensor, "b m"] | None = None,
 ) -> Float[Tensor, "b m"]:
     """Probability that the answers give to each true mode: each answer counts for its nearest.
+
+    Modes of probability 0, where q is given, are left out.
 
     >>> s, ys = torch.tensor([[[0.9], [0.2], [1.1]]]), torch.tensor([[[0.0], [1.0]]])
     >>> mode_probabilities(s, torch.tensor([[0.5, 0.3, 0.2]]), ys)
     tensor([[0.3000, 0.7000]])
     """
-    return p.new_zeros(ys.shape[:2]).scatter_add_(1, nearest_mode(s, ys), p)
+    return p.new_zeros(ys.shape[:2]).scatter_add_(1, nearest_mode(s, ys, q), p)
 
 
 def mode_tv(p: Float[Tensor, "b m"], q: Float[Tensor, "b m"]) -> Float[Tensor, " b"]:
