@@ -39,9 +39,10 @@ def new_folder(path: Path) -> Generator[Path]:
     made = Path(tempfile.mkdtemp(dir=path.parent, prefix=UNFINISHED))
     try:
         yield made
-        for file in made.iterdir():
-            with file.open("rb") as opened:
-                os.fsync(opened.fileno())
+        for file in made.rglob("*"):
+            if file.is_file():
+                with file.open("rb") as opened:
+                    os.fsync(opened.fileno())
         made.chmod(0o755)
         os.replace(made, path)
     except BaseException as error:

@@ -28,6 +28,7 @@ from mue.commands.export import export
 from mue.commands.figure import figure
 from mue.commands.import_lidc import import_lidc
 from mue.commands.inspect import inspect
+from mue.commands.new import new
 from mue.commands.predict import predict
 from mue.commands.report import HEALTH, Model
 from mue.config.presets import PRESETS, Schedule, preset
@@ -47,6 +48,7 @@ from mue.version import __version__
 _PATIENCE = 1.0  # seconds that a process waits for the one that says what is wrong
 _COMMANDS: dict[str, Callable[..., Any]] = {
     "demo": demo,
+    "data new": new,
     "data import lidc": import_lidc,
     "data inspect": inspect,
     "train": train.train,

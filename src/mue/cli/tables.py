@@ -18,6 +18,7 @@ from mue.commands.export import ExportResult
 from mue.commands.figure import FigureResult
 from mue.commands.import_lidc import ImportResult
 from mue.commands.inspect import InspectionResult
+from mue.commands.new import NewDataResult
 from mue.commands.predict import PredictionResult
 from mue.data.prepared.summary import DataSummary
 from mue.evaluation.compare import best, metrics_of
@@ -200,6 +201,12 @@ def _(result: CalibrationResult) -> None:
 @print_result.register
 def _(result: ExportResult) -> None:
     print_file("exported", result.folder)
+
+
+@print_result.register
+def _(result: NewDataResult) -> None:
+    print_line(f"{result.folder}: {result.train} cases to learn from, {result.test} to test")
+    print_line(f"next: mue data import folder {result.folder} --out {result.folder}-prepared")
 
 
 @print_result.register

@@ -37,6 +37,18 @@ def _is_dicom(path: Path) -> bool:
         return file.read(132)[128:] == b"DICM" or path.suffix.lower() == ".dcm"
 
 
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    found = (p for p in path.iterdir() if p.is_file() and p.name[0] != ".")
+    return sorted(p for p in found if p.name != "DICOMDIR" and _is_dicom(p))
+
+
+def read_modality(path: Path) -> str:
+    """The modality of a file or series."""
+    return str(_header(_files(path)[0]).get("Modality", ""))
+
+
 def read_dicom(
     path: Path,
 ) -> tuple[Shaped[np.ndarray, "c k j i"], Float[np.ndarray, "4 4"] | None, tuple[Path, ...]]:
@@ -45,10 +57,7 @@ def read_dicom(
     A folder holds one series. The slices come in the order of their positions; one that is missing
     between others is an error. An error is a clause that follows on the path.
     """
-    files = [path]
-    if path.is_dir():
-        found = (p for p in path.iterdir() if p.is_file() and p.name[0] != ".")
-        files = sorted(p for p in found if p.name != "DICOMDIR" and _is_dicom(p))
+    files = _files(path)
     if not files:
         raise MueError("holds no DICOM files")
     heads = [_header(file) for file in files]

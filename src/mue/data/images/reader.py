@@ -105,6 +105,16 @@ def _dicom(path: Path, axis: Axis, mask: bool) -> RawImage:
     return _volume(*read_dicom(path), axis, mask)
 
 
+def modality(path: Path) -> str:
+    """The modality that DICOM names, such as CT; "" for any other file."""
+    from mue.data.images.dicom import read_modality
+
+    try:
+        return read_modality(path)
+    except Exception:  # it is read again, and then refused with a reason
+        return ""
+
+
 def _picture(picture: Picture, path: Path, mask: bool) -> RawImage:
     pixels = picture.mask() if mask else picture.image()
     if mask and picture.lossy:  # what compression did to 0 and 255 is undone, nothing else

@@ -1,0 +1,168 @@
+"""Cases of a folder as items of the prepared form, decoded by several threads."""
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from jaxtyping import Shaped, UInt8
+
+from mue.data.folder.layout import CaseFiles, Description
+from mue.data.images.image import Axis, RawImage
+from mue.data.images.reader import decode_file, modality
+from mue.data.prepared.item import Item, Rejected
+from mue.errors import MueError
+
+_A = TypeVar("_A")
+_B = TypeVar("_B")
+_TOLERANCE = 0.1  # of a voxel, by which corners of a mask and its image may differ
+
+
+def is_ct(cases: Iterable[CaseFiles | Rejected], description: Description) -> bool:
+    """Whether values are Hounsfield units: a channel is named CT, or the first image is one."""
+    if description.channels:
+        return any(name.upper() == "CT" for name in description.channels)
+    first = next((case.images[0] for case in cases if isinstance(case, CaseFiles)), None)
+    return first is not None and modality(first) == "CT"
+
+
+def read_cases(
+    cases: Sequence[CaseFiles | Rejected],
+    source: Path,
+    description: Description,
+    *,
+    axis: Axis = 2,
+    progress: Callable[[int, int], None] | None = None,
+) -> Iterator[Item | Rejected]:
+    """The slices of cases in their order; what cannot be read comes as a Rejected in their place.
+
+    zlib and numpy release the interpreter lock, so threads decode at once. A few cases for each
+    thread are in memory.
+    """
+
+    def read(case: CaseFiles | Rejected) -> list[Item] | Rejected:
+        if isinstance(case, Rejected):
+            return case
+        try:
+            return list(_slices(case, source, description, axis))
+        except MueError as error:
+            return Rejected(case.case, str(error).replace(f"{source}{os.sep}", ""))
+
+    dtype: np.dtype | None = None
+    for done, found in enumerate(_in_threads(read, cases), start=1):
+        if isinstance(found, Rejected):
+            yield found
+        else:
+            dtype = dtype or found[0].image.dtype
+            yield from (_as_type(item, dtype) for item in found)
+        if progress is not None:
+            progress(done, len(cases))
+
+
+def _in_threads(call: Callable[[_A], _B], arguments: Iterable[_A]) -> Iterator[_B]:
+    """Results in the order of the arguments, with a few of them under way at a time."""
+    workers = min(8, os.cpu_count() or 1)
+    with ThreadPoolExecutor(workers) as pool:
+        waiting: deque[Future[_B]] = deque()
+        try:
+            for argument in arguments:
+                waiting.append(pool.submit(call, argument))
+                if len(waiting) > 2 * workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def _slices(case: CaseFiles, source: Path, description: Description, axis: Axis) -> Iterator[Item]:
+    channels = [decode_file(path, axis=axis) for path in case.images]
+    image = channels[0]
+    for path, other in zip(case.images[1:], channels[1:], strict=True):
+        _check_fit(path, other, image, case.images[0])
+    masks: list[np.ndarray] = []
+    for path in case.masks:
+        mask = decode_file(path, axis=axis, mask=True)
+        _check_fit(path, mask, image, case.images[0])
+        try:
+            masks.append(classes(mask.pixels[0], description))
+        except MueError as error:
+            raise MueError(f"{path} {error}") from None
+    slices = image.pixels.shape[1]
+    for k in range(slices):
+        yield Item(
+            patient=case.patient,
+            case=case.case,
+            slice=f"slice-{k}" if slices > 1 else "",
+            source=case.images[0].relative_to(source).as_posix(),
+            spacing=image.geometry.spacing if image.geometry else None,
+            split=case.split,
+            image=np.concatenate([channel.pixels[:, k] for channel in channels]),
+            masks=np.stack([mask[k] for mask in masks]),
+            weights=case.weights,
+            geometry=image.geometry,
+        )
+
+
+def _as_type(item: Item, dtype: np.dtype) -> Item:
+    """A slice of a volume in the type of the first image, if that has the same values."""
+    if item.image.dtype == dtype or item.geometry is None:
+        return item
+    with np.errstate(invalid="ignore"):
+        same = item.image.astype(dtype)
+    return replace(item, image=same) if np.array_equal(same, item.image) else item
+
+
+def _check_fit(path: Path, other: RawImage, image: RawImage, image_path: Path) -> None:
+    """Refuse a mask or channel that is not where the pixels of its image are."""
+    if other.pixels.shape[1:] != image.pixels.shape[1:]:
+        one, two = (_size(found) for found in (other, image))
+        raise MueError(f"{path} is {one} and {image_path} {two}; they must be the same")
+    a, b = other.geometry, image.geometry
+    if a is None or b is None:
+        return
+    i, j, k = b.shape
+    corners = np.array([[x, y, z, 1] for x in (0, i) for y in (0, j) for z in (0, k)]).T
+    off = np.linalg.norm(((a.affine - b.affine) @ corners)[:3], axis=0).max()
+    voxel = np.linalg.norm(b.affine[:3, :3], axis=0).min()
+    if off > _TOLERANCE * voxel:
+        raise MueError(
+            f"{path} has an affine that puts it up to {off:.3g} mm away from {image_path}; "
+            "resample it to the image, or copy the affine if only the header is wrong"
+        )
+
+
+def _size(image: RawImage) -> str:
+    _, d, h, w = image.pixels.shape
+    return f"{h} x {w}" + (f", {d} slices" if d > 1 else "")
+
+
+def classes(
+    mask: Shaped[np.ndarray, "d h w"], description: Description
+) -> UInt8[np.ndarray, "d h w"]:
+    """The class of each pixel by its value: in the order of `labels`, or 0 and 1 without them."""
+    if not description.labels:
+        high, marked = mask.max(), mask != 0
+        wrong = marked & (mask != high) if high in (0, 1, 255) else mask == high
+        if wrong.any():
+            values = " and ".join(f"{value:g}" for value in dict.fromkeys((mask[wrong][0], high)))
+            raise MueError(
+                f"holds the values {values}; a mask of one class has 0 and 1 or 0 and 255, and "
+                "several classes must be named by `labels` in dataset.json"
+            )
+        return marked.view(np.uint8)
+    values = np.array(list(description.labels.values()))
+    index = np.searchsorted(values, mask).clip(max=len(values) - 1).astype(np.uint8)
+    wrong = values[index] != mask
+    if wrong.any():
+        named = ", ".join(f"{value} {name}" for name, value in description.labels.items())
+        raise MueError(
+            f"holds the value {mask[wrong][0]:g}, which `labels` does not name ({named}); "
+            "add it to dataset.json or correct the mask"
+        )
+    return index

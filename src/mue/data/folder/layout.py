@@ -1,0 +1,311 @@
+"""Which files of a folder are the images and masks of which case.
+
+nnU-Net's layout, with a mask for each rater, in any of the formats that are read:
+
+    dataset.json                 channel_names, labels, file_ending; rater_weights if they differ
+    imagesTr/CASE_0000.png       an image; _0001 and so on for further channels
+    labelsTr/CASE_r0.png         the mask of a rater; CASE.png is that of the only one
+    imagesTs, labelsTs           the same for the test set, where there is one
+
+or whatever two patterns say, such as `{case}/image.nii.gz` and `{case}/seg{rater}.nii.gz`.
+"""
+
+import csv
+import json
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from mue.data.prepared.item import Rejected
+from mue.data.prepared.splits import SPLITS, Split, split_of
+from mue.errors import MueError
+
+DATASET = "dataset.json"
+_FIELD = re.compile(r"\{(\w*)\}|(\*\*?)")
+_MAX_JSON_BYTES, _MAX_CSV_BYTES = 1 << 22, 1 << 28
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What `dataset.json` says, or what holds where there is none: one class, equal raters."""
+
+    labels: dict[str, int] = field(default_factory=dict)  # by name, background first; or none
+    channels: tuple[str, ...] = ()
+    ending: str | None = None
+    weights: dict[str, float] = field(default_factory=dict)  # of the raters
+
+
+@dataclass(frozen=True, slots=True)
+class CaseFiles:
+    """The files of a case."""
+
+    case: str
+    patient: str
+    split: Split | None
+    images: tuple[Path, ...]  # one, or one for each channel
+    masks: tuple[Path, ...]  # one for each rater
+    weights: tuple[float, ...] | None  # of the raters
+
+
+# --- dataset.json ---------------------------------------------------------------------------------
+
+
+def read_description(source: Path) -> Description:
+    """The content of `dataset.json`, if the folder has one."""
+    path = source / DATASET
+    if not path.is_file():
+        return Description()
+    try:
+        if path.stat().st_size > _MAX_JSON_BYTES:
+            raise MueError(f"it has {path.stat().st_size} bytes")
+        content = json.loads(path.read_bytes())
+        if not isinstance(content, dict):
+            raise MueError("it is not a dictionary")
+        channels = content.get("channel_names", content.get("modality", {}))
+        weights = {str(k): float(v) for k, v in content.get("rater_weights", {}).items()}
+        if any(not 0 < w < float("inf") for w in weights.values()):
+            raise MueError(f"rater_weights must be positive, got {weights}")
+        ending = content.get("file_ending")
+        return Description(
+            labels=_labels(content.get("labels", {})),
+            channels=tuple(str(channels[key]) for key in sorted(channels, key=int)),
+            ending=None if ending is None else str(ending),
+            weights=weights,
+        )
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise MueError(
+            f"{path} must hold channel_names, labels and file_ending as nnU-Net has them, "
+            f"and does not: {error}"
+        ) from None
+
+
+def _labels(given: Mapping[str, Any]) -> dict[str, int]:
+    """Values of the classes by their names, as nnU-Net has it since its second version."""
+    if given and all(key.isdecimal() for key in given):  # the first version: names by values
+        given = {str(name): key for key, name in given.items()}
+    if any(isinstance(value, list | dict) for value in given.values()):
+        raise MueError("labels must have one value each; regions of several are not read")
+    if "ignore" in given:
+        raise MueError("labels must not have `ignore`; give these pixels a class")
+    labels = {name: int(value) for name, value in given.items()}
+    labels = dict(sorted(labels.items(), key=lambda entry: entry[1]))
+    if labels and (next(iter(labels.values())) != 0 or len(set(labels.values())) < len(labels)):
+        raise MueError(f"labels must have different values, 0 for the background, got {labels}")
+    if labels and not 2 <= len(labels) <= 255:
+        raise MueError(f"labels must name the background and 1 to 254 classes, got {len(labels)}")
+    return labels
+
+
+# --- layouts --------------------------------------------------------------------------------------
+
+
+def find_by_layout(source: Path, description: Description) -> list[CaseFiles | Rejected]:
+    """The cases of a folder in nnU-Net's layout."""
+    if not (source / "imagesTr").is_dir():
+        raise MueError(
+            f"{source} must hold imagesTr and labelsTr, or name its files by --image and --mask: "
+            "--image 'images/{case}.png' --mask 'masks/{case}_{rater}.png'"
+        )
+    ending = re.escape(description.ending) if description.ending is not None else r"\.[^/]*|"
+    found: list[CaseFiles | Rejected] = []
+    tested = (source / "labelsTs").is_dir()
+    for kind in ("Tr", "Ts") if tested else ("Tr",):
+        image = re.compile(rf"images{kind}/(?P<case>[^/]+)_(?P<channel>\d{{4}})(?:{ending})")
+        mask = re.compile(rf"labels{kind}/(?P<case>[^/]+?)(?:_r(?P<rater>\w+))?(?:{ending})")
+        folders = [f"{name}{kind}" for name in ("images", "labels")]
+        entries = [entry for folder in folders for entry in _entries(source, folder)]
+        for case in _gather(source, entries, image, mask, description):
+            test = kind == "Ts" and isinstance(case, CaseFiles)
+            found.append(replace(case, split="test") if test else case)
+    return found
+
+
+def find_by_patterns(
+    source: Path, image: str, mask: str, description: Description
+) -> list[CaseFiles | Rejected]:
+    """The cases of a folder whose paths have the form of the patterns.
+
+    A pattern is a path with {case}, {rater} and {channel} in it, and * for what does not matter.
+    """
+    images, masks = pattern(image, "case"), pattern(mask, "case", "rater")
+    entries = _entries(source)
+    for flag, given, expression in (("--image", image, images), ("--mask", mask, masks)):
+        if not any(expression.fullmatch(entry) for entry in entries):
+            example = next((e for e in entries if not (source / e).is_dir()), "nothing")
+            raise MueError(f"{flag} {given!r} matches no file of {source}, which holds {example}")
+    return _gather(source, entries, images, masks, description)
+
+
+def pattern(text: str, *needed: str) -> re.Pattern[str]:
+    """A regular expression of a pattern.
+
+    >>> pattern("{case}/seg{rater}.nii.gz", "case", "rater").fullmatch("a/seg1.nii.gz").groups()
+    ('a', '1')
+    """
+    names = [found[1] for found in _FIELD.finditer(text) if found[1] is not None]
+    known = (*needed, "channel") if "patient" not in needed else needed
+    if any(n not in names for n in needed) or any(n not in known for n in names):
+        fields = " and ".join(f"{{{n}}}" for n in needed)
+        raise MueError(f"a pattern of this kind must have {fields}, and no other, got {text!r}")
+    seen: set[str] = set()
+
+    def expression(found: re.Match[str]) -> str:
+        if found[2]:
+            return ".*" if found[2] == "**" else "[^/]*"
+        again = found[1] in seen
+        seen.add(found[1])
+        return f"(?P={found[1]})" if again else f"(?P<{found[1]}>[^/]+)"
+
+    parts, at = [], 0
+    for found in _FIELD.finditer(text):
+        parts += [re.escape(text[at : found.start()]), expression(found)]
+        at = found.end()
+    return re.compile("".join(parts) + re.escape(text[at:]))
+
+
+def _entries(source: Path, below: str = "") -> list[str]:
+    """Files and folders below a folder, relative to `source`, hidden ones left out."""
+    found: list[str] = []
+    seen: set[str] = set()
+    for parent, folders, names in os.walk(source / below, followlinks=True):
+        real = os.path.realpath(parent)
+        if real in seen:
+            raise MueError(f"the folder {parent} is reached twice through links; remove a link")
+        seen.add(real)
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        shown = sorted([*folders, *(name for name in names if not name.startswith("."))])
+        found += [Path(parent, name).relative_to(source).as_posix() for name in shown]
+    return found
+
+
+def _gather(
+    source: Path,
+    entries: Iterable[str],
+    image: re.Pattern[str],
+    mask: re.Pattern[str],
+    description: Description,
+) -> list[CaseFiles | Rejected]:
+    """Cases by name, from the entries that the two patterns match."""
+    images: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    masks: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for entry in entries:
+        for expression, kind, into in ((image, "channel", images), (mask, "rater", masks)):
+            if (match := expression.fullmatch(entry)) is not None:
+                parts = match.groupdict()
+                into[parts["case"]][parts.get(kind) or ""].append(entry)
+    found: list[CaseFiles | Rejected] = []
+    for case in sorted(images.keys() | masks.keys()):
+        if (why := _wrong(images.get(case, {}), masks.get(case, {}), description)) is not None:
+            found.append(Rejected(case, why))
+            continue
+        raters = sorted(masks[case], key=_natural)
+        weights = [description.weights.get(_rater(name), 0.0) for name in raters]
+        found.append(
+            CaseFiles(
+                case,
+                case,
+                None,
+                tuple(source / images[case][name][0] for name in sorted(images[case])),
+                tuple(source / masks[case][name][0] for name in raters),
+                tuple(w / sum(weights) for w in weights) if description.weights else None,
+            )
+        )
+    return found
+
+
+def _wrong(
+    images: Mapping[str, list[str]], masks: Mapping[str, list[str]], description: Description
+) -> str | None:
+    """What keeps these files from being a case, as a clause that follows on its name."""
+    for what, each in (("image", images), ("mask of a rater", masks)):
+        for files in each.values():
+            if len(files) > 1:
+                return f"has two files for one {what}, {files[0]} and {files[1]}"
+    if not images:
+        return f"has a mask, {next(iter(masks.values()))[0]}, and no image"
+    if not masks:
+        return f"has an image, {next(iter(images.values()))[0]}, and no mask"
+    if (n := len(description.channels)) and len(images) not in (1, n):
+        return f"has images of {len(images)} channels; channel_names has {n}"
+    if description.weights:
+        for name in masks:
+            if _rater(name) not in description.weights:
+                return f"has a mask of the rater {_rater(name)}, whom rater_weights does not name"
+    return None
+
+
+def _rater(name: str) -> str:
+    """What `rater_weights` calls a rater: r0 for CASE_r0."""
+    return f"r{name}" if name.isdecimal() or not name else name
+
+
+def _natural(name: str) -> tuple[int, int, str]:
+    return (0, int(name), name) if name.isdecimal() else (1, 0, name)
+
+
+# --- patients and splits --------------------------------------------------------------------------
+
+
+def with_patients(
+    cases: Iterable[CaseFiles | Rejected], patient: str | None, splits: Path | None
+) -> list[CaseFiles | Rejected]:
+    """The cases with the patient that a pattern finds in their name, and the split of a table.
+
+    Where the source has a test set of its own, the others are for training and validation.
+    """
+    expression = None if patient is None else pattern(patient, "patient")
+    table = {} if splits is None else _read_splits(splits)
+    cases = list(cases)
+    tested = any(isinstance(case, CaseFiles) and case.split for case in cases)
+    first: dict[str, CaseFiles] = {}  # of each patient
+    found: list[CaseFiles | Rejected] = []
+    for case in cases:
+        if isinstance(case, CaseFiles):
+            match = expression.fullmatch(case.case) if expression else None
+            name = match["patient"] if match else case.case
+            split = case.split
+            if splits is not None:
+                split = table.get(case.case) or table.get(name)
+            elif tested and split is None:
+                split = "val" if split_of(name) == "val" else "train"
+            case = replace(case, patient=name, split=split)
+            other = first.setdefault(name, case)
+            if expression and not match:
+                case = Rejected(case.case, f"has a name that --patient {patient!r} does not match")
+            elif splits is not None and split is None:
+                case = Rejected(case.case, f"has no line in {splits.name}, by case or patient")
+            elif other.split != split:
+                why = f"is in {split}, and {other.case} of the same patient in {other.split}"
+                case = Rejected(case.case, f"{why}; a patient must be in one split")
+        found.append(case)
+    return found
+
+
+def _read_splits(path: Path) -> dict[str, Split]:
+    """The split of each case or patient, by a table of two columns."""
+    known: dict[str, Split] = {name: name for name in SPLITS}
+    try:
+        if path.stat().st_size > _MAX_CSV_BYTES:
+            raise MueError(f"it has {path.stat().st_size} bytes")
+        rows = list(csv.DictReader(path.read_text(encoding="utf-8-sig").splitlines()))
+        names = [name for name in ("case", "patient") if rows and name in rows[0]]
+        if not names or "split" not in rows[0]:
+            raise MueError("its first line must be `case,split` or `patient,split`")
+        table: dict[str, Split] = {}
+        for row in rows:
+            name, split = str(row[names[0]]).strip(), str(row["split"]).strip()
+            if split not in known:
+                raise MueError(
+                    f"the split of {name} must be one of {', '.join(known)}, got {split!r}"
+                )
+            if table.setdefault(name, known[split]) != split:
+                raise MueError(f"{name} is in two splits")
+        return table
+    except FileNotFoundError:
+        raise MueError(f"there is no table of splits {path}") from None
+    except (OSError, ValueError, csv.Error) as error:
+        raise MueError(f"{path} must be a table of splits, and is not: {error}") from None

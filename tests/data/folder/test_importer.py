@@ -1,0 +1,172 @@
+"""Cases of a folder as items, and what is wrong with those that are not."""
+
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+from PIL import Image
+
+from mue.data.folder.importer import classes, is_ct, read_cases
+from mue.data.folder.layout import CaseFiles, Description
+from mue.data.prepared.item import Item, Rejected
+from mue.errors import MueError
+
+RANDOM = np.random.default_rng(0)
+AFFINE = np.diag([2.0, 3.0, 4.0, 1.0])
+
+
+def png(folder: Path, name: str, pixels: np.ndarray) -> Path:
+    Image.fromarray(pixels.astype(np.uint8)).save(folder / name)
+    return folder / name
+
+
+def nifti(folder: Path, name: str, voxels: np.ndarray, affine: np.ndarray = AFFINE) -> Path:
+    nib.save(nib.Nifti1Image(voxels, affine), folder / name)
+    return folder / name
+
+
+def case(images: list[Path], masks: list[Path], name: str = "a") -> CaseFiles:
+    return CaseFiles(name, "patient", "val", tuple(images), tuple(masks), None)
+
+
+def read(
+    folder: Path, *cases: CaseFiles, labels: dict[str, int] | None = None, **options
+) -> list[Item]:
+    found = list(read_cases(cases, folder, Description(labels=labels or {}), **options))
+    items = [item for item in found if isinstance(item, Item)]
+    assert len(items) == len(found), found
+    return items
+
+
+def rejected(folder: Path, *cases: CaseFiles) -> str:
+    (found,) = read_cases(cases, folder, Description())
+    assert isinstance(found, Rejected), found
+    assert str(folder) not in found.why
+    return f"{found.what}: {found.why}"
+
+
+# --- what is read ---------------------------------------------------------------------------------
+
+
+def test_a_picture_with_its_raters_is_one_item(tmp_path):
+    image = RANDOM.integers(0, 256, (6, 9, 3))
+    masks = RANDOM.integers(0, 2, (3, 6, 9))
+    files = [png(tmp_path, f"m{j}.png", 255 * m if j else m) for j, m in enumerate(masks)]
+    (item,) = read(tmp_path, case([png(tmp_path, "i.png", image)], files))
+    assert np.array_equal(item.image, image.transpose(2, 0, 1))
+    assert np.array_equal(item.masks, masks)
+    assert (item.id, item.source, item.split) == ("patient/a", "i.png", "val")
+    assert (item.spacing, item.geometry, item.weights) == (None, None, None)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_a_volume_is_a_slice_for_each_index_of_the_axis(tmp_path, axis):
+    voxels = RANDOM.integers(-1000, 1000, (4, 5, 6)).astype(np.int16)
+    mask = RANDOM.integers(0, 3, (4, 5, 6)).astype(np.float64)
+    files = case([nifti(tmp_path, "i.nii.gz", voxels)], [nifti(tmp_path, "m.nii.gz", mask)])
+    items = read(tmp_path, files, labels={"none": 0, "one": 1, "two": 2}, axis=axis)
+    assert [item.slice for item in items] == [f"slice-{k}" for k in range((4, 5, 6)[axis])]
+    for k, item in enumerate(items):
+        assert np.array_equal(item.image[0], voxels.take(k, axis=axis).T)
+        assert np.array_equal(item.masks[0], mask.take(k, axis=axis).T)
+        assert item.geometry is not None
+        assert item.geometry.axis == axis
+        assert np.array_equal(item.geometry.affine, AFFINE)
+    assert items[0].spacing == {0: (4, 3), 1: (4, 2), 2: (3, 2)}[axis]
+
+
+def test_channels_of_several_files_are_one_image(tmp_path):
+    channels = RANDOM.integers(0, 256, (2, 6, 9))
+    images = [png(tmp_path, f"i{j}.png", c) for j, c in enumerate(channels)]
+    (item,) = read(tmp_path, case(images, [png(tmp_path, "m.png", 0 * channels[0])]))
+    assert np.array_equal(item.image, channels)
+
+
+def test_items_come_in_the_order_of_the_cases_whatever_takes_longer(tmp_path):
+    big = nifti(tmp_path, "big.nii.gz", np.zeros((200, 200, 20), np.uint8))
+    small = png(tmp_path, "small.png", np.zeros((4, 4)))
+    files = [small if i % 3 else big for i in range(30)]
+    cases = [case([path], [path], f"c{i}") for i, path in enumerate(files)]
+    steps: list[tuple[int, int]] = []
+    found = read(tmp_path, *cases, progress=lambda *step: steps.append(step))
+    assert list(dict.fromkeys(item.case for item in found)) == [f"c{i}" for i in range(30)]
+    assert steps == [(i, 30) for i in range(1, 31)]
+
+
+def test_a_volume_takes_the_type_of_the_first_if_that_has_its_values(tmp_path):
+    whole = nifti(tmp_path, "a.nii", np.full((3, 3, 1), 7, np.int16))
+    real = nifti(tmp_path, "b.nii", np.full((3, 3, 1), 8, np.float32))
+    half = nifti(tmp_path, "c.nii", np.full((3, 3, 1), 8.5, np.float32))
+    mask = nifti(tmp_path, "m.nii", np.zeros((3, 3, 1), np.uint8))
+    found = read(tmp_path, *(case([path], [mask], path.stem) for path in (whole, real, half)))
+    assert [item.image.dtype.name for item in found] == ["int16", "int16", "float32"]
+
+
+def test_ct_is_recognized_by_the_name_of_a_channel(tmp_path):
+    cases = [case([png(tmp_path, "i.png", np.zeros((4, 4)))], [])]
+    assert is_ct(cases, Description(channels=("ct",)))
+    assert not is_ct(cases, Description(channels=("T1", "T2")))
+    assert not is_ct(cases, Description())
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+def test_masks_of_another_size_are_rejected(tmp_path):
+    image, mask = png(tmp_path, "i.png", np.zeros((4, 6))), png(tmp_path, "m.png", np.zeros((6, 4)))
+    wanted = "a: m.png is 6 x 4 and i.png 4 x 6; they must be the same"
+    assert rejected(tmp_path, case([image], [image, mask])) == wanted
+
+
+def test_an_affine_that_disagrees_is_rejected_and_rounding_is_not(tmp_path):
+    voxels, mask = np.zeros((4, 5, 6), np.int16), np.zeros((4, 5, 6), np.uint8)
+    image = nifti(tmp_path, "i.nii", voxels)
+    near, far = AFFINE.copy(), AFFINE.copy()
+    near[0, 3] += 0.01
+    far[0, 3] += 2
+    assert len(read(tmp_path, case([image], [nifti(tmp_path, "n.nii", mask, near)]))) == 6
+    words = rejected(tmp_path, case([image], [nifti(tmp_path, "f.nii", mask, far)]))
+    assert words.startswith(
+        "a: f.nii has an affine that puts it up to 2 mm away from i.nii; resample"
+    )
+
+
+def test_a_damaged_file_is_rejected_by_the_name_of_the_case(tmp_path):
+    image = png(tmp_path, "i.png", np.zeros((4, 6)))
+    (tmp_path / "bad.png").write_bytes(image.read_bytes()[:-5])
+    assert (
+        rejected(tmp_path, case([image], [tmp_path / "bad.png"])) == "a: bad.png is a truncated PNG"
+    )
+    words = rejected(tmp_path, case([image], [tmp_path / "none.png"]))
+    assert words == "a: none.png does not exist"
+
+
+@pytest.mark.parametrize("values", [[0, 1], [0, 255], [0], [1], [255]])
+def test_one_class_is_0_and_1_or_0_and_255(values):
+    mask = RANDOM.choice(values, (1, 5, 5)).astype(np.uint8)
+    assert np.array_equal(classes(mask, Description()), mask > 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "bad"),
+    [
+        ([0, 1, 255], "1 and 255"),
+        ([0, 7], "7"),
+        ([0, 1, 2], "2"),
+        ([-1, 1], "-1 and 1"),
+        ([0, 0.5], "0.5"),
+    ],
+)
+def test_other_values_of_one_class_are_refused(given, bad):
+    with pytest.raises(MueError, match=rf"holds the values {bad}; a mask of one class has"):
+        classes(np.array([[given]]), Description())
+
+
+def test_classes_are_in_the_order_of_their_values_and_others_are_refused():
+    description = Description(labels={"none": 0, "one": 3, "two": 10})
+    assert classes(np.array([[[0.0, 10.0, 3.0]]]), description).tolist() == [[[0, 2, 1]]]
+    for bad in (4, 255, -1, 2.5):
+        words = rf"holds the value {bad}, which `labels` does not name \(0 none, 3 one, 10 two\)"
+        with pytest.raises(MueError, match=words):
+            classes(np.array([[[0, bad, 3]]]), description)

@@ -1,0 +1,252 @@
+"""Which files belong to which case, by names alone: the files are empty."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mue.data.folder.layout import (
+    CaseFiles,
+    Description,
+    find_by_layout,
+    find_by_patterns,
+    pattern,
+    read_description,
+    with_patients,
+)
+from mue.data.prepared.item import Rejected
+from mue.data.prepared.splits import split_of
+from mue.errors import MueError
+
+
+def touch(folder: Path, *names: str) -> Path:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    return folder
+
+
+def described(case: CaseFiles | Rejected, source: Path) -> tuple:
+    assert isinstance(case, CaseFiles), case
+    files = (
+        tuple(path.relative_to(source).as_posix() for path in kind)
+        for kind in (case.images, case.masks)
+    )
+    return case.case, *files
+
+
+# --- nnU-Net's layout -----------------------------------------------------------------------------
+
+
+def test_channels_and_raters_are_gathered_and_ordered(tmp_path):
+    touch(
+        tmp_path,
+        *("imagesTr/a_0000.nii.gz", "imagesTr/a_0001.nii.gz", "imagesTr/b_1_0000.nii.gz"),
+        *("labelsTr/a_r10.nii.gz", "labelsTr/a_r2.nii.gz", "labelsTr/b_1.nii.gz"),
+        *("imagesTr/.hidden_0000.nii.gz", "imagesTr/notes.txt"),
+    )
+    a, b = find_by_layout(tmp_path, Description(ending=".nii.gz"))
+    images = "imagesTr/a_0000.nii.gz", "imagesTr/a_0001.nii.gz"
+    assert described(a, tmp_path) == (
+        "a",
+        images,
+        ("labelsTr/a_r2.nii.gz", "labelsTr/a_r10.nii.gz"),
+    )
+    assert described(b, tmp_path) == (
+        "b_1",
+        ("imagesTr/b_1_0000.nii.gz",),
+        ("labelsTr/b_1.nii.gz",),
+    )
+
+
+def test_a_test_set_is_the_test_split_and_the_rest_is_for_training_and_validation(tmp_path):
+    names = [f"case{i}" for i in range(60)]
+    touch(tmp_path, *(f"imagesTr/{n}_0000.png" for n in names))
+    touch(tmp_path, *(f"labelsTr/{n}_r0.png" for n in names))
+    touch(tmp_path, "imagesTs/z_0000.png", "imagesTs/y_0000.png", "labelsTs/z_r0.png")
+    cases = with_patients(find_by_layout(tmp_path, Description()), None, None)
+    split = {case.case: case.split for case in cases if isinstance(case, CaseFiles)}
+    assert split.pop("z") == "test"
+    assert split == {n: "val" if split_of(n) == "val" else "train" for n in names}
+    (missing,) = [case for case in cases if isinstance(case, Rejected)]
+    assert (missing.what, missing.why) == ("y", "has an image, imagesTs/y_0000.png, and no mask")
+
+
+def test_without_a_test_set_the_hash_of_the_patient_decides(tmp_path):
+    touch(tmp_path, "imagesTr/a_0000.png", "labelsTr/a_r0.png", "imagesTs/b_0000.png")
+    (case,) = with_patients(find_by_layout(tmp_path, Description()), None, None)
+    assert isinstance(case, CaseFiles)
+    assert (case.patient, case.split) == ("a", None)
+
+
+def test_a_folder_of_another_layout_is_refused_with_the_way_out(tmp_path):
+    with pytest.raises(
+        MueError, match="must hold imagesTr and labelsTr, or name its files by --im"
+    ):
+        find_by_layout(tmp_path, Description())
+
+
+# --- patterns -------------------------------------------------------------------------------------
+
+
+def test_patterns_find_cases_raters_and_channels(tmp_path):
+    touch(tmp_path, "x/image.nii.gz", "x/task01_seg1.nii.gz", "x/task01_seg2.nii.gz", "x/other.txt")
+    (case,) = find_by_patterns(
+        tmp_path, "{case}/image.nii.gz", "{case}/task01_seg{rater}.nii.gz", Description()
+    )
+    masks = "x/task01_seg1.nii.gz", "x/task01_seg2.nii.gz"
+    assert described(case, tmp_path) == ("x", ("x/image.nii.gz",), masks)
+    touch(tmp_path, "p/a_b-red.png", "p/a_b-blue.png", "q/1/a_b_0.png", "q/2/a_b_1.png")
+    (case,) = find_by_patterns(
+        tmp_path, "p/{case}-{channel}.png", "q/*/{case}_{rater}.png", Description()
+    )
+    images, masks = ("p/a_b-blue.png", "p/a_b-red.png"), ("q/1/a_b_0.png", "q/2/a_b_1.png")
+    assert described(case, tmp_path) == ("a_b", images, masks)
+
+
+def test_a_name_that_comes_twice_in_a_pattern_must_be_the_same():
+    expression = pattern("{case}/{case}.png", "case")
+    assert expression.fullmatch("a/a.png")
+    assert not expression.fullmatch("a/b.png")
+
+
+def test_a_folder_is_found_as_a_series(tmp_path):
+    touch(tmp_path, "x/ct/1.dcm", "x/seg_a.nii")
+    (case,) = find_by_patterns(tmp_path, "{case}/ct", "{case}/seg_{rater}.nii", Description())
+    assert described(case, tmp_path) == ("x", ("x/ct",), ("x/seg_a.nii",))
+
+
+@pytest.mark.parametrize(
+    ("image", "mask", "words"),
+    [
+        (
+            "i/{case}.jpg",
+            "m/{case}_{rater}.png",
+            "--image 'i/{case}.jpg' matches no file of .*holds",
+        ),
+        ("i/{case}.png", "m/{case}-{rater}.png", "--mask 'm/{case}-{rater}.png' matches no file"),
+        (
+            "i/image.png",
+            "m/{case}_{rater}.png",
+            "must have {case}, and no other, got 'i/image.png'",
+        ),
+        ("i/{case}.png", "m/{case}.png", "must have {case} and {rater}, and no other"),
+        ("i/{name}{case}.png", "m/{case}_{rater}.png", "must have {case}, and no other"),
+    ],
+)
+def test_a_pattern_that_finds_nothing_or_lacks_a_name_is_refused(tmp_path, image, mask, words):
+    touch(tmp_path, "i/a.png", "m/a_0.png")
+    with pytest.raises(MueError, match=words.replace("{", r"\{").replace("}", r"\}")):
+        find_by_patterns(tmp_path, image, mask, Description())
+
+
+def test_two_images_a_lone_mask_and_a_lone_image_are_rejected_by_the_name_of_the_case(tmp_path):
+    touch(tmp_path, "i1/a.png", "i2/a.png", "m/a_0.png", "i1/b.png", "m/c_0.png")
+    cases = find_by_patterns(tmp_path, "i*/{case}.png", "m/{case}_{rater}.png", Description())
+    assert cases == [
+        Rejected("a", "has two files for one image, i1/a.png and i2/a.png"),
+        Rejected("b", "has an image, i1/b.png, and no mask"),
+        Rejected("c", "has a mask, m/c_0.png, and no image"),
+    ]
+
+
+# --- patients, splits, weights --------------------------------------------------------------------
+
+
+def cases_of(*names: str) -> list[CaseFiles | Rejected]:
+    return [CaseFiles(name, name, None, (Path(name),), (Path(name),), None) for name in names]
+
+
+def test_a_patient_is_found_in_the_name_of_a_case():
+    cases = with_patients(cases_of("P1-a", "P1-b", "odd"), "{patient}-*", None)
+    assert [c.patient for c in cases if isinstance(c, CaseFiles)] == ["P1", "P1"]
+    (bad,) = [c for c in cases if isinstance(c, Rejected)]
+    assert (bad.what, bad.why) == ("odd", "has a name that --patient '{patient}-*' does not match")
+
+
+def test_splits_come_from_a_table_by_case_or_patient(tmp_path):
+    table = tmp_path / "splits.csv"
+    table.write_text("\ufeffpatient,split,more\nP1,train,x\nP2,test,y\n", encoding="utf-8")
+    cases = with_patients(cases_of("P1-a", "P2-a", "P3-a"), "{patient}-*", table)
+    assert [c.split for c in cases if isinstance(c, CaseFiles)] == ["train", "test"]
+    assert isinstance(cases[2], Rejected)
+    assert cases[2].why == "has no line in splits.csv, by case or patient"
+
+
+def test_a_patient_in_two_splits_is_rejected(tmp_path):
+    table = tmp_path / "splits.csv"
+    table.write_text("case,split\nP1-a,train\nP1-b,test\n")
+    _, bad = with_patients(cases_of("P1-a", "P1-b"), "{patient}-*", table)
+    assert isinstance(bad, Rejected)
+    assert bad.why.startswith("is in test, and P1-a of the same patient in train; a patient must")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("a,b\n1,2\n", "its first line must be `case,split` or `patient,split`"),
+        (
+            "case,split\nx,training\n",
+            "the split of x must be one of train, val, test, got 'training'",
+        ),
+        ("case,split\nx,train\nx,val\n", "x is in two splits"),
+        ("", "its first line"),
+        (None, "there is no table of splits"),
+    ],
+)
+def test_a_bad_table_of_splits_is_refused(tmp_path, content, words):
+    if content is not None:
+        (tmp_path / "splits.csv").write_text(content)
+    with pytest.raises(MueError, match=words):
+        with_patients(cases_of("x"), None, tmp_path / "splits.csv")
+
+
+def test_weights_are_those_of_the_raters_of_a_case(tmp_path):
+    touch(tmp_path, "imagesTr/a_0000.png", "labelsTr/a_r0.png", "labelsTr/a_r2.png")
+    touch(tmp_path, "imagesTr/b_0000.png", "labelsTr/b_r7.png")
+    description = Description(weights={"r0": 0.5, "r1": 0.3, "r2": 0.2})
+    a, b = find_by_layout(tmp_path, description)
+    assert isinstance(a, CaseFiles)
+    assert a.weights == pytest.approx((5 / 7, 2 / 7))
+    assert isinstance(b, Rejected)
+    assert b.why == "has a mask of the rater r7, whom rater_weights does not name"
+
+
+# --- dataset.json ---------------------------------------------------------------------------------
+
+
+def test_a_description_is_that_of_nnunet(tmp_path):
+    content = {
+        "channel_names": {"1": "T2", "0": "T1"},
+        "labels": {"tumour": 2, "background": 0, "oedema": 1},
+        "file_ending": ".nii.gz",
+        "numTraining": 3,
+    }
+    (tmp_path / "dataset.json").write_text(json.dumps(content))
+    found = read_description(tmp_path)
+    assert list(found.labels.items()) == [("background", 0), ("oedema", 1), ("tumour", 2)]
+    assert (found.channels, found.ending, found.weights) == (("T1", "T2"), ".nii.gz", {})
+    (tmp_path / "dataset.json").write_text('{"labels": {"0": "background", "1": "organ"}}')
+    assert read_description(tmp_path).labels == {"background": 0, "organ": 1}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{", "dataset.json must hold channel_names"),
+        ("[]", "it is not a dictionary"),
+        ('{"labels": {"a": 1, "b": 2}}', "different values, 0 for the background"),
+        ('{"labels": {"a": 0, "b": 0}}', "different values"),
+        ('{"labels": {"a": 0}}', "the background and 1 to 254 classes"),
+        ('{"labels": {"a": 0, "b": [1, 2]}}', "regions of several are not read"),
+        ('{"labels": {"a": 0, "b": 1, "ignore": 2}}', "give these pixels a class"),
+        ('{"rater_weights": {"r0": -1}}', "rater_weights must be positive"),
+        ('{"rater_weights": 3}', "dataset.json must hold"),
+        ("[" * 100_000, "dataset.json must hold"),
+    ],
+)
+def test_a_bad_description_is_one_sentence(tmp_path, content, words):
+    (tmp_path / "dataset.json").write_text(content)
+    with pytest.raises(MueError, match=words) as caught:
+        read_description(tmp_path)
+    assert "\n" not in str(caught.value)
