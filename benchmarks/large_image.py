@@ -1,6 +1,6 @@
 """Time and peak memory of the answer to a large RGB image on a CPU, each size in its own process.
 
-`python benchmarks/large_image.py 1024 2048 4096` prints a row for each side. Where one pass over the
+`python benchmarks/large_image.py 1024 4096` prints a row for each side. Where one pass over the
 whole image fits, it says how far probabilities and masks are from it.
 """
 
@@ -55,7 +55,7 @@ def main() -> None:
         print(measure(int(sys.argv[2])))
         return
     for side in sys.argv[1:]:
-        subprocess.run([sys.executable, __file__, "--one", side], check=True)
+        subprocess.run([sys.executable, __file__, "--one", side], check=True)  # noqa: S603
 
 
 if __name__ == "__main__":

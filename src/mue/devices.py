@@ -11,8 +11,10 @@ from mue.errors import MueError
 Device = Literal["auto", "cpu", "cuda"]
 
 
-def choose_device(name: Device = "auto", index: int = 0) -> torch.device:
+def choose_device(name: Device | torch.device = "auto", index: int = 0) -> torch.device:
     """The accelerator where there is one, unless another is named."""
+    if isinstance(name, torch.device):
+        return name
     if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     if not torch.cuda.is_available():

@@ -25,7 +25,9 @@ def images(tmp_path) -> list[Path]:
 
 def test_image_files_are_answered_as_arrays_are(trained, images, tmp_path):
     out = tmp_path / "out"
-    result = mue.predict(trained, images, k=3, by="code", out=out, device="cpu")
+    written = mue.predict(trained, images, k=3, by="code", out=out, device="cpu")
+    result = mue.predict(trained, images, k=3, by="code", device="cpu")
+    assert written.report == result.report
     predictor = mue.load(trained, device="cpu")
     for prediction, path in zip(result.predictions, images, strict=True):
         with Image.open(path) as file:
@@ -43,8 +45,8 @@ def test_image_files_are_answered_as_arrays_are(trained, images, tmp_path):
                 y = torch.from_numpy(np.array(file)).float() / 255
             torch.testing.assert_close(y, h.y[0, j, 0], atol=0.51 / 255, rtol=0)
     names = {f"{p.stem}-{part}.png" for p in images for part in ("1", "2", "3", "answers")}
-    assert set(files(out)) == names
-    assert {path.name for path in result.files} == names
+    assert set(files(out)) == {*names, "mue-predict.json"}
+    assert {path.name for path in written.files} == names
 
 
 def test_modes_are_of_all_codes_and_keep_their_whole_probability(trained, images):

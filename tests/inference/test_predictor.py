@@ -10,7 +10,6 @@ from mue.config.schema import DataConfig, ModelConfig, ModesConfig, ObjectiveCon
 from mue.data.build import build_source
 from mue.devices import choose_device
 from mue.errors import MueError
-from mue.inference.files import read_image
 from mue.inference.load import bundled, find, load
 from mue.inference.predictor import Predictor
 from mue.models.build import build_modal
@@ -224,96 +223,6 @@ def test_an_image_that_is_not_finite_is_refused(predictor, value):
     x[1, 0, 2, 3:5] = value
     with pytest.raises(ValueError, match="`image` must be finite, got 2 values that are NaN or"):
         predictor.propose(x, k=2)
-
-
-# --- files ----------------------------------------------------------------------------------------
-
-
-def test_grey_levels_are_read_as_shares(tmp_path):
-    levels = np.arange(20, dtype=np.uint8).reshape(4, 5) * 13
-    Image.fromarray(levels).save(tmp_path / "grey.png")
-    torch.testing.assert_close(
-        read_image(tmp_path / "grey.png", 1)[0], torch.from_numpy(levels) / 255
-    )
-
-
-def test_colours_become_grey_where_the_model_sees_one_channel(tmp_path):
-    """By hand, as ITU-R 601 weighs them: 0.299 red, 0.587 green, 0.114 blue."""
-    Image.new("RGB", (3, 2), (200, 100, 50)).save(tmp_path / "colour.png")
-    grey = (0.299 * 200 + 0.587 * 100 + 0.114 * 50) / 255
-    found = read_image(tmp_path / "colour.png", 1)
-    assert found.shape == (1, 2, 3)
-    torch.testing.assert_close(found, torch.full((1, 2, 3), grey), atol=1 / 255, rtol=0)
-    colours = read_image(tmp_path / "colour.png", 3)
-    expected = torch.tensor([200, 100, 50])[:, None, None].expand(3, 2, 3) / 255
-    torch.testing.assert_close(colours, expected)
-
-
-def test_grey_becomes_colours_where_the_model_sees_three(tmp_path):
-    Image.new("L", (3, 2), 51).save(tmp_path / "grey.png")
-    torch.testing.assert_close(read_image(tmp_path / "grey.png", 3), torch.full((3, 2, 3), 0.2))
-
-
-def test_sixteen_bits_of_grey_are_read_as_shares(tmp_path):
-    """As scanners save them: 13107 of 65535 is a fifth, not white."""
-    Image.fromarray(np.full((2, 3), 13107, dtype=np.uint16)).save(tmp_path / "deep.png")
-    found = read_image(tmp_path / "deep.png", 1)
-    torch.testing.assert_close(found, torch.full((1, 2, 3), 0.2), atol=1 / 255, rtol=0)
-
-
-def test_a_missing_image_is_named(tmp_path):
-    with pytest.raises(ValueError, match=r"there is no image file .*/none\.png"):
-        read_image(tmp_path / "none.png", 1)
-
-
-def _text(good: bytes) -> bytes:
-    return b"this is no image" + good[:0]
-
-
-def _cut(good: bytes) -> bytes:
-    return good[: len(good) // 2]
-
-
-def _broken(good: bytes) -> bytes:
-    return good[:50] + bytes(b ^ 0x55 for b in good[50:])
-
-
-def _header(_: bytes) -> bytes:
-    return b"P5 1\xbe 16 255\n" + bytes(100)
-
-
-@pytest.mark.parametrize("damage", [_text, _cut, _broken, _header, lambda _: b""])
-def test_a_corrupt_image_is_named(tmp_path, damage):
-    path = tmp_path / "bad.png"
-    Image.effect_noise((32, 32), 50).save(path)
-    path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(
-        ValueError, match=r"/bad\.png must be an image file that can be read, and it is not: "
-    ):
-        read_image(path, 1)
-
-
-def test_a_folder_is_no_image(tmp_path):
-    with pytest.raises(ValueError, match="must be an image file that can be read"):
-        read_image(tmp_path, 1)
-
-
-def test_an_image_that_is_too_large_is_refused_before_it_is_decoded(tmp_path, monkeypatch):
-    monkeypatch.setattr("mue.data.images.image.MAX_PIXELS", 100)
-    for size, fits in (((10, 10), True), ((10, 11), False)):
-        path = tmp_path / f"{size}.png"
-        Image.new("L", size).save(path)
-        if fits:
-            assert read_image(path, 1).shape == (1, 10, 10)
-            continue
-        path.write_bytes(path.read_bytes()[:45])  # decoding would fail
-        with pytest.raises(ValueError, match="is 11 x 10 pixels; 1 to 100 are read; crop it"):
-            read_image(path, 1)
-
-
-def test_a_model_of_two_channels_cannot_read_files(tmp_path):
-    with pytest.raises(ValueError, match="1 or 3 channels, and this model takes 2: call `propose`"):
-        read_image(tmp_path / "any.png", 2)
 
 
 # --- finding models -------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from mue.commands.figure import figure
 from mue.commands.import_lidc import import_lidc
 from mue.commands.inspect import inspect
 from mue.commands.new import new
-from mue.commands.predict import predict
+from mue.commands.predict import Format, predict
 from mue.commands.report import HEALTH, Model
 from mue.config.presets import PRESETS, Schedule, preset
 from mue.config.schema import Config
@@ -67,6 +67,7 @@ _PARSED: dict[Any, Any] = {
     Model | Sequence[Model]: tuple[str, ...],
     Sequence[str | Path]: tuple[str, ...],
     Sequence[int]: tuple[int, ...],
+    Sequence[Format]: tuple[Format, ...],
 }
 """How a type is parsed of which Python callers have a choice."""
 
@@ -121,7 +122,7 @@ def _call(verb: Callable[..., Any], arguments: list[str], prog: str) -> None:
     )
     values = vars(tyro.cli(form, prog=prog, args=arguments))
     as_json = values.pop("json", False)
-    with progress_bars(disable=as_json) as show:
+    with progress_bars(disable=as_json or distributed.env_int("RANK", 0) != 0) as show:
         result = verb(**values, **({"progress": show} if bars else {}))
     if as_json:
         print(json.dumps(result.report, indent=2))

@@ -26,6 +26,7 @@ from mue.evaluation.raters import RaterEvaluation
 
 _out = Console()
 _MAX_CODES = 16
+_MAX_IMAGES = 8
 
 
 def print_line(text: str, *, console: Console = _out) -> None:
@@ -149,7 +150,7 @@ def _print_raters(content: dict[str, Any]) -> None:
 
 @print_result.register
 def _(result: PredictionResult) -> None:
-    for content in result.report:
+    for content in result.report[:_MAX_IMAGES]:
         table = Table("rank", "probability", "codes", "spread", title=content["image"])
         for answer in content["answers"]:
             members = answer["members"]
@@ -161,8 +162,13 @@ def _(result: PredictionResult) -> None:
         _out.print(table)
         if content["coverage"]:
             print_line(f"the answer of {content['coverage']:.0%} of new raters is among these")
-    if result.files:
-        print_file("answers", result.files[0].parent)
+    for sentence in result.rejected:
+        print_note(f"left out {sentence}")
+    if result.folder is not None:
+        counts = f"{len(result.report)} images answered, {result.done} were before"
+        if result.done or result.rejected or len(result.report) > _MAX_IMAGES:
+            print_line(f"{counts}, {len(result.rejected)} left out")
+        print_file("answers", result.folder)
 
 
 @print_result.register

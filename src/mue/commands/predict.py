@@ -2,28 +2,59 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
+import numpy as np
 from torch import Tensor
 
-from mue.commands.report import Model, load_models, require_empty
-from mue.devices import Device
+from mue.atomic import UNFINISHED, write_atomic
+from mue.commands.report import LoadedModel, Model, Progress, load_models
+from mue.data.images.image import Axis, RawImage
+from mue.devices import Device, choose_device
 from mue.errors import MueError
-from mue.inference.files import read_image
-from mue.inference.predictor import By
+from mue.inference.files import (
+    SETTINGS,
+    InputFile,
+    find_inputs,
+    network_input,
+    read_input,
+    require_different_names,
+)
+from mue.inference.load import find
+from mue.inference.predictor import By, Predictor
+from mue.inference.segmentation import as_nifti, as_npz, segmentation
 from mue.modes import Modes
+from mue.training.checkpoint import weights_digest
+from mue.training.distributed import env_int
+from mue.version import __version__
+
+Format = Literal["png", "json", "nifti", "dicom-seg", "npz"]
+"""png: the answers and a sheet of them over the image; json: probabilities; the others: masks."""
+_LAST: dict[Format, str] = {
+    "png": "-answers.png",
+    "json": ".json",
+    "nifti": "-expected.nii.gz",
+    "dicom-seg": "-expected.dcm",
+    "npz": ".npz",
+}
+"""What the name of the last file ends in that is written of a format."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """An image file, its pixels as the model takes them, and the ranked modes: a batch of one."""
+    """An image file, its pixels as the model takes them, and the ranked modes: a batch of one.
+
+    The slices of a volume lie below one another, in `x` and in the modes.
+    """
 
     image: Path
     x: Tensor
     modes: Modes
+    raw: RawImage
 
     def summary(self) -> dict[str, Any]:
         """Probabilities, codes and members."""
@@ -53,15 +84,23 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class PredictionResult:
-    """The answers to each image, and the files written: each answer, and overviews."""
+    """What became of the images.
 
-    predictions: tuple[Prediction, ...]
-    files: tuple[Path, ...]
+    Attributes:
+        report: Probabilities, codes and members of each answer, for each image.
+        predictions: The answers themselves, where they are not written to a folder.
+        files: Files written.
+        done: How many images had their answers in the folder before.
+        rejected: With `skip_bad`, what is wrong with each image that could not be answered.
+        folder: Where they were written.
+    """
 
-    @property
-    def report(self) -> list[dict[str, Any]]:
-        """What `mue predict --json` prints."""
-        return [prediction.summary() for prediction in self.predictions]
+    report: list[dict[str, Any]]
+    predictions: tuple[Prediction, ...] = ()
+    files: tuple[Path, ...] = ()
+    done: int = 0
+    rejected: tuple[str, ...] = ()
+    folder: Path | None = None
 
 
 def predict(
@@ -72,45 +111,180 @@ def predict(
     by: By = "mode",
     coverage: float | None = None,
     out: str | Path | None = None,
+    format: Sequence[Format] = ("png",),  # noqa: A002
+    axis: Axis = 2,
+    skip_bad: bool = False,
     device: Device = "auto",
+    progress: Progress | None = None,
 ) -> PredictionResult:
-    """Answer image files. Every file is read before the first answer is computed or written.
+    """Answer image files, folders of them and DICOM series.
+
+    Every file is read before the first answer is computed or written. With `out`, images whose
+    answers are there already are skipped, and under `torchrun` each process takes its share.
 
     Args:
         model: A bundled model, a run folder, or a predictor.
-        images: Image files.
+        images: Image files, folders of images, folders of a DICOM series.
         k: How many to show, at most; the probability of the others is `rest`.
         by: Whether answers that are alike are grouped into a mode, or each code stands alone.
         coverage: Show as many modes as hold the answer of a new rater with this probability.
-        out: Folder for the answers as PNG, with an overview of each image.
+        out: Folder for the answers.
+        format: What is written: png (each answer, and a sheet of all over the image), json, nifti
+            (hypotheses along the fourth axis), dicom-seg (a segment for each, and the expected
+            mask), npz.
+        axis: The axis of (i, j, k) along which a volume is cut into the slices that are answered.
+        skip_bad: Go on after an image that cannot be answered, and list it at the end.
         device: Where to compute.
+        progress: Called with the name of the job, the number of images done, and of all.
     """
     if not images:
         raise MueError("`images` must name at least one image file, got none")
     if k < 1:
         raise MueError(f"`k` must be at least 1, got {k}")
-    (loaded,) = load_models([model], device=device)
+    if not format or set(format) - set(get_args(Format)):
+        known = ", ".join(get_args(Format))
+        raise MueError(f"`format` must be some of {known}, got {', '.join(format) or 'none'}")
+    (loaded,) = load_models([model], device=choose_device(device, env_int("LOCAL_RANK", 0)))
     predictor = loaded.predictor
-    pixels = [read_image(path, predictor.config.model.c_in) for path in images]
-    found: list[Prediction] = []
-    for path, x in zip(images, pixels, strict=True):
-        modes = predictor.modes(x, by=by, coverage=coverage)
-        found.append(Prediction(Path(path), x, modes if coverage else modes.top(k)))
-    files = _write(found, Path(out)) if out is not None else []
-    return PredictionResult(tuple(found), tuple(files))
+    c = predictor.config.model.c_in
+    if predictor.network.axes != 3:
+        raise MueError("a model of vectors takes no image files; call `propose` with an array")
+    tell = progress or (lambda *_: None)
+
+    def answer(file: InputFile, raw: RawImage) -> Prediction:
+        x = network_input(raw.pixels, predictor.config.data.normalize)
+        d = len(x)
+        modes = predictor.modes(
+            x, by=by, coverage=coverage, volume=d > 1, on_slice=lambda i: tell("slices", i, d)
+        )
+        tall = x.transpose(0, 1).flatten(1, 2)
+        return Prediction(file.paths[0], tall, modes if coverage else modes.top(k), raw)
+
+    inputs = find_inputs(images, c)
+    if out is None:
+        raws = [read_input(file, c, axis) for file in inputs]
+        found = [answer(file, raw) for file, raw in zip(inputs, raws, strict=True)]
+        return PredictionResult([p.summary() for p in found], tuple(found))
+    folder = Path(out)
+    settings = _settings(loaded, k=k, by=by, coverage=coverage, axis=axis)
+    _require_same(folder, settings)
+    require_different_names(inputs)
+    inputs = inputs[env_int("RANK", 0) :: env_int("WORLD_SIZE", 1)]
+    share = len(inputs)
+    inputs = [f for f in inputs if not all((_path(folder, f, _LAST[n])).exists() for n in format)]
+    if not skip_bad:
+        for file in inputs:  # nothing is written if one of them is bad
+            read_input(file, c, axis)
+    report, files, rejected = list[dict[str, Any]](), list[Path](), list[str]()
+    for i, file in enumerate(inputs):
+        try:
+            prediction = answer(file, read_input(file, c, axis))
+            content = _encoded(prediction, format, predictor)
+        except MueError as error:
+            if not skip_bad:
+                raise
+            rejected.append(str(error))
+        else:
+            write_atomic(folder / SETTINGS, settings)
+            files += _write(prediction, content, folder, file, predictor, png="png" in format)
+            report.append(prediction.summary())
+        tell(loaded.name, share - len(inputs) + i + 1, share)
+    return PredictionResult(report, (), tuple(files), share - len(inputs), tuple(rejected), folder)
 
 
-def _write(predictions: list[Prediction], folder: Path) -> list[Path]:
+def _settings(model: LoadedModel, **chosen: Any) -> bytes:
+    """The model and the settings that decide answers, as JSON."""
+    about = {
+        "mue": __version__,
+        "model": model.name,
+        "weights": None if model.source is None else weights_digest(find(model.source)),
+        **chosen,
+    }
+    return (json.dumps(about, indent=2) + "\n").encode()
+
+
+def _require_same(folder: Path, settings: bytes) -> None:
+    """Refuse a folder that holds anything but answers by the same model and settings."""
+    if folder.exists() and not folder.is_dir():
+        raise MueError(f"{folder} must be a folder, and it is a file")
+    if not folder.exists() or all(p.name.startswith(UNFINISHED) for p in folder.iterdir()):
+        return
+    if not (folder / SETTINGS).exists():
+        raise MueError(
+            f"{folder} must be empty or not exist yet, or hold answers, and it holds files"
+        )
+    before, now = json.loads((folder / SETTINGS).read_bytes()), json.loads(settings)
+    for name, value in now.items():
+        if name != "model" and before.get(name) != value:
+            raise MueError(
+                f"{folder} holds answers with {name} = {before.get(name)}, and this is {value}; "
+                "take another folder"
+            )
+
+
+def _path(folder: Path, file: InputFile, ending: str) -> Path:
+    return folder / f"{file.name}{ending}"
+
+
+def _encoded(p: Prediction, formats: Sequence[Format], predictor: Predictor) -> dict[str, bytes]:
+    """The files of all formats but png, by what their names end in; the last of each comes last."""
+    content: dict[str, bytes] = {}
+    if set(formats) & {"nifti", "dicom-seg", "npz"}:
+        found = segmentation(p.modes, p.raw, predictor.config)
+        if "nifti" in formats:
+            content |= as_nifti(found)
+        if "dicom-seg" in formats:
+            from mue.inference.dicom_seg import as_dicom_seg
+
+            content |= as_dicom_seg(found)
+        if "npz" in formats:
+            content[".npz"] = as_npz(found)
+    if "json" in formats:
+        content[".json"] = (json.dumps(p.summary(), indent=2) + "\n").encode()
+    return content
+
+
+def _write(
+    p: Prediction,
+    content: dict[str, bytes],
+    folder: Path,
+    file: InputFile,
+    predictor: Predictor,
+    *,
+    png: bool,
+) -> list[Path]:
+    """Write the answers to an image, each file whole or not at all."""
+    paths = [_path(folder, file, ending) for ending in content]
+    for path, data in zip(paths, content.values(), strict=True):
+        write_atomic(path, data)
+    if not png:
+        return paths
+    from mue.plots.style import save_image
+
+    if p.raw.pixels.shape[1] == 1:
+        paths += [
+            save_image(y, _path(folder, file, f"-{j + 1}.png")) for j, y in enumerate(p.modes.y[0])
+        ]
+    return [*paths, _save_sheet(p, predictor, _path(folder, file, _LAST["png"]))]
+
+
+def _save_sheet(p: Prediction, predictor: Predictor, path: Path) -> Path:
+    """Plot masks over the image, for a volume over the slice where they differ most."""
     from mue.plots.answers import plot_answers
-    from mue.plots.style import save_figure, save_image
+    from mue.plots.overlays import plot_overlays
+    from mue.plots.style import save_figure
 
-    require_empty(folder)
-    if len({p.image.stem for p in predictions}) < len(predictions):
-        raise MueError("`images` must have different names where answers are written to a folder")
-    files: list[Path] = []
-    for p in predictions:
-        stem = folder / p.image.stem
-        files += [save_image(y, Path(f"{stem}-{j + 1}.png")) for j, y in enumerate(p.modes.y[0])]
-        overview = plot_answers(p.x[None], p.modes, p.image.name)
-        files.append(save_figure(overview, Path(f"{stem}-answers.png")))
-    return files
+    if predictor.config.data.name != "slices" or predictor.config.objective.likelihood == "normal":
+        return save_figure(plot_answers(p.x[None], p.modes, p.image.name), path)
+    found, d = segmentation(p.modes, p.raw, predictor.config), p.raw.pixels.shape[1]
+    s = int((found.expected * (1 - found.expected)).sum(axis=(0, 2, 3)).argmax())
+    x = p.x.unflatten(1, (d, -1))[:, s].numpy()
+    if predictor.config.data.normalize.kind != "unit":  # values of any range
+        low, high = np.percentile(x, (1, 99))
+        x = (x - low) / max(high - low, 1e-8)
+    title = p.image.name if d == 1 else f"{p.image.name}, slice {s + 1} of {d}"
+    masks, expected = found.masks[:, s], found.expected[:, s]
+    figure = plot_overlays(
+        x.clip(0, 1), masks, found.prob, found.rest, expected, found.classes, title
+    )
+    return save_figure(figure, path)

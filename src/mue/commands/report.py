@@ -38,7 +38,7 @@ class LoadedModel:
 
 
 def load_models(
-    models: Iterable[Model], *, device: Device = "auto", plain: bool = False
+    models: Iterable[Model], *, device: Device | torch.device = "auto", plain: bool = False
 ) -> list[LoadedModel]:
     """Load models, each once, by unique names.
 

@@ -1,42 +1,168 @@
-"""Images from files."""
+"""Image files, folders and DICOM series as inputs of a model."""
 
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from mue.data.images.reader import read_image_file
+from mue.config.schema import NormalizeConfig
+from mue.data.images.image import Axis, RawImage
+from mue.data.images.reader import DICOM_ENDINGS, ENDINGS, read_image_file
+from mue.data.normalize import normalize
 from mue.errors import MueError
 
-_LUMA = torch.tensor([0.299, 0.587, 0.114])  # ITU-R 601
+SETTINGS = "mue-predict.json"
+"""What a folder of answers holds beside them: the model and the settings that gave them."""
+_LUMA = np.array([0.299, 0.587, 0.114])  # of red, green and blue in grey, as in ITU-R 601
 
 
-def read_image(path: str | Path, channels: int) -> Tensor:
-    """An image file as c h w in 0..1: grey for one channel, colours for three."""
-    if channels not in (1, 3):
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """An image or a volume by its name: a file, the folder of a series, or a file a channel."""
+
+    name: str
+    paths: tuple[Path, ...]
+
+    def __str__(self) -> str:
+        return str(self.paths[0])
+
+
+def find_inputs(paths: Iterable[str | Path], channels: int) -> list[InputFile]:
+    """Every image in files and folders, where a folder of one DICOM series is a volume.
+
+    The name of a file in a folder is its path there without the ending. For a model that takes
+    several channels, CASE_0000, CASE_0001, … are those of CASE, as in nnU-Net.
+    """
+    found: list[InputFile] = []
+    for given in map(Path, paths):
+        for path in _images(given):
+            name = path.name if path == given else str(path.relative_to(given))
+            found.append(InputFile(_stem(name), (path,)))
+    return found if channels == 1 else list(_joined_channels(found, channels))
+
+
+def require_different_names(files: Iterable[InputFile]) -> None:
+    """Refuse inputs whose answers would have the same names in a folder."""
+    seen: dict[str, InputFile] = {}
+    for file in files:
+        if file.name in seen:
+            raise MueError(
+                "`images` must have different names where answers are written to a folder, and "
+                f"{file} is called as {seen[file.name]} is; give the folder above both"
+            )
+        seen[file.name] = file
+
+
+def _stem(name: str) -> str:
+    """A name without the ending of an image file."""
+    ending = max((e for e in ENDINGS if name.lower().endswith(e)), key=len, default="")
+    return name.removesuffix(name[len(name) - len(ending) :]) if ending else name
+
+
+def _joined_channels(found: list[InputFile], channels: int) -> Iterator[InputFile]:
+    """CASE for CASE_0000, CASE_0001, … where these are as many as the model takes."""
+    by_name = {one.name: one.paths[0] for one in found}
+    for one in found:
+        match = re.fullmatch(r"(.+)_(\d{4})", one.name)
+        names = [f"{match[1]}_{i:04d}" for i in range(channels)] if match else []
+        paths = tuple(by_name[n] for n in names if n in by_name)
+        if match is None or len(paths) < channels:
+            yield one
+        elif int(match[2]) == 0:
+            yield InputFile(match[1], paths)
+
+
+def _images(given: Path) -> Iterator[Path]:
+    """The file itself, or the images and series in a folder, in the order of their names."""
+    if not given.exists():
+        raise MueError(f"there is no image file {given}")
+    if not given.is_dir():
+        yield given
+        return
+    count = 0
+    for folder, below, names in os.walk(given):
+        here = Path(folder)
+        below[:] = sorted(n for n in below if n[0] != "." and not (here / n / SETTINGS).exists())
+        files = [here / n for n in sorted(names) if n[0] != "." and n != "DICOMDIR"]
+        slices = [p for p in files if p.name.lower().endswith(DICOM_ENDINGS) or _is_dicom(p)]
+        for path in [here] if _is_series(slices) else slices:
+            count += 1
+            yield path
+        for path in files:
+            if path.name.lower().endswith(ENDINGS) and path not in slices:
+                count += 1
+                yield path
+    if not count:
+        raise MueError(f"{given} must hold image files or a DICOM series, and it holds none")
+
+
+def _is_dicom(path: Path) -> bool:
+    """Whether a file without an ending is DICOM, as scanners and archives name them."""
+    if path.name.lower().endswith((*ENDINGS, ".json", ".txt", ".csv", ".md")):
+        return False
+    with path.open("rb") as file:
+        return file.read(132)[128:] == b"DICM"
+
+
+def _is_series(files: list[Path]) -> bool:
+    """Whether there are several slices of one series, or of some: only the reader says which."""
+    from pydicom import dcmread
+
+    uids = (
+        [
+            str(dcmread(p, specific_tags=["SeriesInstanceUID"]).get("SeriesInstanceUID"))
+            for p in files
+        ]
+        if len(files) > 1
+        else []
+    )
+    return len(set(uids)) < len(uids)
+
+
+def read_input(file: InputFile, channels: int, axis: Axis = 2) -> RawImage:
+    """The pixels of an input with as many channels as the model takes.
+
+    Grey becomes colour and colour grey where the model takes the other.
+    """
+    raws = [_read(path, axis) for path in file.paths]
+    if len({raw.pixels.shape for raw in raws}) > 1:
+        shapes = ", ".join(str(raw.pixels.shape) for raw in raws)
+        raise MueError(f"{file} must have channels of one size, got {shapes}")
+    raw = replace(raws[0], pixels=np.concatenate([raw.pixels for raw in raws]))
+    pixels, c = raw.pixels, len(raw.pixels)
+    if (c, channels) == (1, 3):
+        pixels = np.broadcast_to(pixels, (3, *pixels.shape[1:]))
+    elif (c, channels) == (3, 1):
+        grey = np.tensordot(_LUMA, pixels, axes=1)[None]
+        pixels = (grey if pixels.dtype.kind == "f" else grey.round()).astype(pixels.dtype)
+    elif c != channels:
         raise MueError(
-            f"an image file has 1 or 3 channels, and this model takes {channels}: "
-            "call `propose` with an array"
+            f"{file} must have the {channels} channels that this model takes, and it has {c}"
         )
-    if not Path(path).exists():
-        raise MueError(f"there is no image file {path}")
+    return replace(raw, pixels=pixels)
+
+
+def _read(path: Path, axis: Axis) -> RawImage:
     try:
-        pixels = read_image_file(path).pixels
+        return read_image_file(path, axis=axis)
     except MueError as error:
         why = str(error).removeprefix(f"{path} ")
         raise MueError(
             f"{path} must be an image file that can be read, and it is not: it {why}"
         ) from None
-    c, d, _, _ = pixels.shape
-    if c not in (1, 3) or d > 1 or pixels.dtype.kind == "i":
-        raise MueError(
-            f"{path} must be one picture of 1 or 3 channels in bytes, 16 bits or floats, "
-            f"got {d} of {c} channels in {pixels.dtype}: call `propose` with an array"
-        )
-    whole = pixels.dtype.kind == "u"
-    x = torch.from_numpy(pixels[:, 0].astype(np.float32))
-    x = x / np.iinfo(pixels.dtype).max if whole else x
-    if c == channels:
-        return x
-    return torch.einsum("chw,c->hw", x, _LUMA)[None] if c == 3 else x.repeat(3, 1, 1)
+
+
+def network_input(
+    pixels: Shaped[np.ndarray, "c d h w"], config: NormalizeConfig
+) -> Float[Tensor, "d c h w"]:
+    """Slices as a network takes them, each normalized by itself as in training."""
+    slices = torch.from_numpy(np.ascontiguousarray(pixels.swapaxes(0, 1)))
+    return torch.cat([normalize(x, config) for x in slices.split(1)])

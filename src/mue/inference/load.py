@@ -60,7 +60,7 @@ def load(
     model: str | Path,
     *,
     network: Modal | ProbUNet | Heads | None = None,
-    device: Device = "auto",
+    device: Device | torch.device = "auto",
     half: bool | None = None,
     accelerate: bool = True,
 ) -> Predictor:

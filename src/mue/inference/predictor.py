@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, cast, overload
 
@@ -15,7 +16,7 @@ from mue.errors import MueError
 from mue.inference import strips
 from mue.inference.decoding import for_inference
 from mue.models.heads import Heads
-from mue.models.modal import Modal, top_codes
+from mue.models.modal import Modal, View, top_codes
 from mue.models.probunet import ProbUNet
 from mue.modes import (
     Distance,
@@ -156,24 +157,115 @@ class Predictor:
         cut: float | None = None,
         coverage: float | None = None,
         generator: torch.Generator | None = None,
+        volume: bool = False,
+        on_slice: Callable[[int], None] | None = None,
     ) -> Modes:
         """The answers to each input as modes, from one forward pass: over all codes, or k answers.
 
         `cut` is the level of the tree, by default the one that calibration chose. `coverage` asks
         for as many modes as hold the answer of a new rater with that probability.
+
+        With `volume` the inputs are the slices of one volume. Its answers, a batch of one, have one
+        code through all slices, which lie below one another: c d*h w. `on_slice` is called with the
+        number of slices that are done.
         """
         if coverage is not None and (by == "code" or cut not in (None, self.cut)):
             raise MueError(
                 "`coverage` is promised of modes at the calibrated cut; leave out `by` and `cut`"
             )
         limit = None if coverage is None else self._limit(coverage)
-        k = min(self.max_answers, SAMPLES if self.is_sampler else MAX_SAMPLES) if k is None else k
-        h = self.propose(image, k, min_prob=MIN_PROB if k > _FEW else 0.0, generator=generator)
+        k = self._all_answers if k is None else k
+        h: Hypotheses | Answers
+        if volume:
+            h = self._volume(self._batch(image), k, generator, on_slice or (lambda _: None))
+        else:
+            h = self.propose(image, k, min_prob=MIN_PROB if k > _FEW else 0.0, generator=generator)
         found = self.group(h, by=by, cut=cut)
         return found if limit is None else found.first(limit[1], coverage=limit[0])
 
+    @property
+    def _all_answers(self) -> int:
+        """How many answers modes are formed of, where nothing else is said."""
+        return min(self.max_answers, SAMPLES if self.is_sampler else MAX_SAMPLES)
+
     @torch.inference_mode()
-    def group(self, h: Hypotheses, *, by: By = "mode", cut: float | None = None) -> Modes:
+    def _volume(
+        self,
+        slices: Float[Tensor, "d c h w"],
+        k: int,
+        generator: torch.Generator | None,
+        on_slice: Callable[[int], None],
+    ) -> Answers:
+        """Answers to a volume, each of one code in all slices, which lie below one another.
+
+            p(c | volume) = sum_s w_s p(c | x_s),  w_s ~ sum of e (1 - e) over the pixels of slice s
+
+        where e is its expected mask. The mean keeps shares of raters what they are, and no single
+        slice can rule out a code, as it could in a product. The weight leaves the choice to the
+        slices in which the answers differ: in the others it does not matter. Members, heads and
+        samples are as probable as they were, and by the same random numbers in every slice.
+        """
+        codes = self._codes_of(slices, k) if isinstance(self.network, Modal) else None
+        (d, _, h, w), y = slices.shape, None
+        probs, weights = list[Tensor](), list[Tensor]()
+        state = (generator or torch.Generator().manual_seed(0)).get_state()
+        for i, x in enumerate(slices.split(1)):
+            if codes is None:
+                same = torch.Generator()
+                same.set_state(state)
+                found = self._answers(x, k, 0.0, same)
+            else:
+                found = self._of_codes(x, codes)
+            if y is None:
+                shape = (1, *found.y.shape[1:3], d * h, w)
+                y = torch.empty(shape, dtype=torch.float16, device=x.device)
+            y[..., i * h : (i + 1) * h, :] = found.y
+            share = (found.prob / found.prob.sum()).to(found.y.dtype)
+            expected = torch.einsum("bk,bk...->b...", share, found.y).float()
+            weights.append((expected * (1 - expected)).clamp_min(0).sum())
+            probs.append(found.prob[0])
+            on_slice(i + 1)
+        weight = torch.stack(weights).double()
+        weight = weight / weight.sum() if weight.sum() > 0 else torch.full_like(weight, 1 / d)
+        prob = (weight[:, None] * torch.stack(probs).double()).sum(dim=0).float()
+        code = torch.full_like(prob, -1, dtype=torch.long) if codes is None else codes
+        return Answers(cast("Tensor", y), prob[None], code[None])
+
+    def _codes_of(self, slices: Float[Tensor, "d c h w"], k: int) -> Int[Tensor, " k"]:
+        """The codes that are decoded in every slice of a volume: all, or the most probable."""
+        network = cast("Modal", self.network)
+        if network.max_answers <= min(k, _FEW):
+            return torch.arange(network.max_answers, device=slices.device)
+        prior = torch.stack([self._view(x).log_prior[0].exp() for x in slices.split(1)]).mean(dim=0)
+        prob, code = prior.topk(min(k, _FEW))
+        return code[: max(1, int((prob >= MIN_PROB).sum()))]
+
+    def _view(self, x: Float[Tensor, "1 c h w"]) -> View:
+        """The features of an image and its prior."""
+        x, network = x.to(self._half_dtype) if self._rounded else x, cast("Modal", self.network)
+        if strips.is_large(network, x):
+            return strips.view(network, x)
+        with self._precision():
+            return network(x)
+
+    def _of_codes(self, x: Float[Tensor, "1 c h w"], code: Int[Tensor, " k"]) -> Answers:
+        """The answers of certain codes, in that order."""
+        network, view = cast("Modal", self.network), self._view(x)
+        log_prior, codes = view.log_prior, network.codebook.codes[code][None]
+        if strips.is_large(network, x):
+            y = strips.answers(network, view, codes, self._pixels)
+        else:
+            with self._precision():
+                if network.score is None:
+                    logits = network.decode(view, codes)
+                else:
+                    log_prior, every = network.decode_all(view)
+                    logits = every[:, code]
+            y = self._pixels(logits.float())
+        return Answers(y, log_prior.exp()[:, code], code[None])
+
+    @torch.inference_mode()
+    def group(self, h: Hypotheses | Answers, *, by: By = "mode", cut: float | None = None) -> Modes:
         """Group answers of this model by the distance that suits their likelihood."""
         prob, cut = h.prob.masked_fill(h.prob < MIN_PROB, 0), self.cut if cut is None else cut
         if by == "code":
@@ -240,7 +332,7 @@ class Predictor:
         found: list[Answers] = []
         for image in x.split(1):
             network = cast("Modal", self.network)
-            view = strips.view(network, image)
+            view = self._view(image)
             prob, code = top_codes(view.log_prior, k, min_prob)
             y = strips.answers(network, view, network.codebook.codes[code], self._pixels)
             found.append(Answers(y, prob, code))

@@ -26,9 +26,9 @@ from mue.errors import MueError
 
 _PICTURES = (b"\xff\xd8\xff", b"GIF8", b"BM", b"RIFF")
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
-_NIFTI, _DICOM = (".nii", ".nii.gz"), (".dcm", ".dicom", ".ima")
+_NIFTI, DICOM_ENDINGS = (".nii", ".nii.gz"), (".dcm", ".dicom", ".ima")
 _OTHERS = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".npy")
-ENDINGS = (*_OTHERS, *_NIFTI, *_DICOM)
+ENDINGS = (*_OTHERS, *_NIFTI, *DICOM_ENDINGS)
 """How the names of image files end, in lower case. A folder may hold a DICOM series."""
 
 
@@ -94,7 +94,7 @@ def _decode(path: Path, axis: Axis, mask: bool) -> RawImage:
         from mue.data.images.nifti import read_nifti
 
         return _volume(*read_nifti(path), (path,), axis, mask)
-    if head[128:] == b"DICM" or path.name.lower().endswith(_DICOM):
+    if head[128:] == b"DICM" or path.name.lower().endswith(DICOM_ENDINGS):
         return _dicom(path, axis, mask)
     raise MueError("is not PNG, JPEG, GIF, BMP, WebP, TIFF, NIfTI, DICOM or npy; convert it")
 

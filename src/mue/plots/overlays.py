@@ -1,0 +1,83 @@
+"""Masks over the image that they are about."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float, UInt8
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from mue.plots.panels import annotate, show_contour, show_prob
+from mue.plots.style import BLUE, GREY, INK, MODEL_COLOURS, RED, SMALL, legend_below, new_figure
+
+_SIDE = 640
+"""Pixels of the longer side of an image that is shown: contours of more take long."""
+_COLUMNS = 5
+
+
+def plot_overlays(
+    x: Float[np.ndarray, "c h w"],
+    masks: UInt8[np.ndarray, "m h w"],
+    prob: Sequence[float],
+    rest: float,
+    expected: Float[np.ndarray, "c2 h w"],
+    classes: Sequence[str],
+    title: str,
+) -> Figure:
+    """An image, its hypotheses from the most probable down, and the expected mask.
+
+    `rest` stands below them, so that a ranking never pretends to be complete. The
+    expected mask is the probability of any class, over the image.
+    """
+    step = max(1, math.ceil(max(x.shape[1:]) / _SIDE))
+    x, masks, expected = (v[:, ::step, ::step] for v in (x, masks, expected))
+    picture = x.transpose(1, 2, 0) if len(x) == 3 else np.repeat(x[:1].transpose(1, 2, 0), 3, 2)
+    panels = len(masks) + 2
+    rows = math.ceil(panels / _COLUMNS)
+    columns = math.ceil(panels / rows)
+    height, width = x.shape[1:]
+    cell = 1.9
+    size = columns * cell + 0.2, rows * (cell * height / width + 0.55) + 0.7
+    colours = (RED, BLUE, *MODEL_COLOURS[2:])
+    with new_figure(title, size) as figure:
+        axes = figure.subplots(rows, columns, squeeze=False).ravel()
+        for ax in axes:
+            ax.set(xticks=[], yticks=[])
+            ax.spines[:].set_visible(False)
+        for ax in axes[panels:]:
+            ax.set_axis_off()
+        for ax in axes[:panels]:
+            ax.imshow(picture, vmin=0, vmax=1)
+        axes[0].set_title("image", color=INK)
+        for i, (ax, mask, p) in enumerate(zip(axes[1:], masks, prob, strict=False)):
+            ax.set_title(f"{i + 1}", color=INK)
+            for number in range(1, len(classes) + 1):
+                if (shown := mask == number).any():
+                    colour = colours[(number - 1) % len(colours)]
+                    show_contour(ax, shown, colour, 1.0, fill=0.25)
+            if not mask.any():
+                annotate(
+                    ax,
+                    "empty",
+                    (0.5, 0.0),
+                    3.0,
+                    ha="center",
+                    fontsize=SMALL,
+                    color="white",
+                    bbox={"facecolor": INK, "alpha": 0.6, "linewidth": 0, "pad": 1.2},
+                )
+            show_prob(ax, p, BLUE)
+        last = axes[panels - 1]
+        foreground = expected.sum(axis=0).clip(0, 1)
+        last.imshow(foreground, cmap="inferno", vmin=0, vmax=1, alpha=foreground.clip(0, 0.85))
+        last.set_title("expected mask", color=INK)
+        figure.supxlabel(f"rest {rest:.3f}", color=GREY, fontsize=8)
+        if len(classes) > 1:
+            handles = [
+                Patch(color=colours[i % len(colours)], label=c) for i, c in enumerate(classes)
+            ]
+            legend_below(figure, min(4, len(classes)), handles)
+    return figure

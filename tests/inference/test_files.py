@@ -1,0 +1,162 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from mue.config.schema import NormalizeConfig
+from mue.inference.files import (
+    SETTINGS,
+    InputFile,
+    find_inputs,
+    network_input,
+    read_input,
+    require_different_names,
+)
+
+
+def read_image(path: Path, channels: int) -> torch.Tensor:
+    """An image file as a model takes it that divides by the maximum of a type."""
+    raw = read_input(InputFile(path.stem, (path,)), channels)
+    return network_input(raw.pixels, NormalizeConfig())[0]
+
+
+# --- what is found --------------------------------------------------------------------------------
+
+
+def save(path: Path, value: int = 0) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("L", (4, 3), value).save(path)
+    return path
+
+
+def test_a_folder_gives_its_images_by_their_path_within_it(tmp_path):
+    for name in ("b.png", "a/x.png", "a/y.tif", ".hidden/z.png"):
+        save(tmp_path / name)
+    (tmp_path / "README.md").write_text("no image")
+    found = find_inputs([tmp_path, tmp_path / "b.png"], 1)
+    assert [f.name for f in found] == ["b", "a/x", "a/y", "b"]
+    assert found[1].paths == (tmp_path / "a" / "x.png",)
+    with pytest.raises(ValueError, match=r"b\.png is called as .*b\.png is; give the folder above"):
+        require_different_names(found)
+
+
+def test_answers_within_a_folder_are_no_images(tmp_path):
+    save(tmp_path / "one.png")
+    save(tmp_path / "answers" / "one-1.png")
+    (tmp_path / "answers" / SETTINGS).write_text("{}")
+    assert [f.name for f in find_inputs([tmp_path], 1)] == ["one"]
+
+
+def test_a_folder_without_images_is_refused(tmp_path):
+    (tmp_path / "notes.txt").write_text("none")
+    with pytest.raises(ValueError, match="must hold image files or a DICOM series, and it holds"):
+        find_inputs([tmp_path], 1)
+
+
+def test_the_channels_of_a_case_are_joined(tmp_path):
+    """As in nnU-Net; one whose second channel is missing stays a file, and is refused as such."""
+    for i, name in enumerate(("a_0000", "a_0001", "b_0000")):
+        save(tmp_path / f"{name}.png", i)
+    a, b = find_inputs([tmp_path], 2)
+    assert (a.name, b.name) == ("a", "b_0000")
+    assert read_input(a, 2).pixels[:, 0, 0, 0].tolist() == [0, 1]
+    with pytest.raises(ValueError, match="must have the 2 channels that this model takes, and"):
+        read_input(b, 2)
+    assert len(find_inputs([tmp_path], 1)) == 3
+
+
+def test_channels_of_different_sizes_are_refused(tmp_path):
+    save(tmp_path / "a_0000.png")
+    Image.new("L", (5, 3)).save(tmp_path / "a_0001.png")
+    with pytest.raises(ValueError, match="must have channels of one size"):
+        read_input(find_inputs([tmp_path], 2)[0], 2)
+
+
+def test_slices_are_normalized_each_by_itself():
+    pixels = np.stack([np.arange(12.0).reshape(3, 4), 5 * np.arange(12.0).reshape(3, 4) + 7])[None]
+    x = network_input(pixels.astype(np.float32), NormalizeConfig(kind="zscore"))
+    assert x.shape == (2, 1, 3, 4)
+    torch.testing.assert_close(x[0], x[1])
+    torch.testing.assert_close(x.mean(dim=(1, 2, 3)), torch.zeros(2), atol=1e-6, rtol=0)
+
+
+# --- what is read ---------------------------------------------------------------------------------
+
+
+def test_grey_levels_are_read_as_shares(tmp_path):
+    levels = np.arange(20, dtype=np.uint8).reshape(4, 5) * 13
+    Image.fromarray(levels).save(tmp_path / "grey.png")
+    torch.testing.assert_close(
+        read_image(tmp_path / "grey.png", 1)[0], torch.from_numpy(levels) / 255
+    )
+
+
+def test_colours_become_grey_where_the_model_sees_one_channel(tmp_path):
+    """By hand, as ITU-R 601 weighs them: 0.299 red, 0.587 green, 0.114 blue."""
+    Image.new("RGB", (3, 2), (200, 100, 50)).save(tmp_path / "colour.png")
+    grey = (0.299 * 200 + 0.587 * 100 + 0.114 * 50) / 255
+    found = read_image(tmp_path / "colour.png", 1)
+    assert found.shape == (1, 2, 3)
+    torch.testing.assert_close(found, torch.full((1, 2, 3), grey), atol=1 / 255, rtol=0)
+    colours = read_image(tmp_path / "colour.png", 3)
+    expected = torch.tensor([200, 100, 50])[:, None, None].expand(3, 2, 3) / 255
+    torch.testing.assert_close(colours, expected)
+
+
+def test_grey_becomes_colours_where_the_model_sees_three(tmp_path):
+    Image.new("L", (3, 2), 51).save(tmp_path / "grey.png")
+    torch.testing.assert_close(read_image(tmp_path / "grey.png", 3), torch.full((3, 2, 3), 0.2))
+
+
+def test_sixteen_bits_of_grey_are_read_as_shares(tmp_path):
+    """As scanners save them: 13107 of 65535 is a fifth, not white."""
+    Image.fromarray(np.full((2, 3), 13107, dtype=np.uint16)).save(tmp_path / "deep.png")
+    found = read_image(tmp_path / "deep.png", 1)
+    torch.testing.assert_close(found, torch.full((1, 2, 3), 0.2), atol=1 / 255, rtol=0)
+
+
+def test_a_missing_image_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"there is no image file .*/none\.png"):
+        find_inputs([tmp_path / "none.png"], 1)
+
+
+def _text(good: bytes) -> bytes:
+    return b"this is no image" + good[:0]
+
+
+def _cut(good: bytes) -> bytes:
+    return good[: len(good) // 2]
+
+
+def _broken(good: bytes) -> bytes:
+    return good[:50] + bytes(b ^ 0x55 for b in good[50:])
+
+
+def _header(_: bytes) -> bytes:
+    return b"P5 1\xbe 16 255\n" + bytes(100)
+
+
+@pytest.mark.parametrize("damage", [_text, _cut, _broken, _header, lambda _: b""])
+def test_a_corrupt_image_is_named(tmp_path, damage):
+    path = tmp_path / "bad.png"
+    Image.effect_noise((32, 32), 50).save(path)
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(
+        ValueError, match=r"/bad\.png must be an image file that can be read, and it is not: "
+    ):
+        read_image(path, 1)
+
+
+def test_an_image_that_is_too_large_is_refused_before_it_is_decoded(tmp_path, monkeypatch):
+    monkeypatch.setattr("mue.data.images.image.MAX_PIXELS", 100)
+    for size, fits in (((10, 10), True), ((10, 11), False)):
+        path = tmp_path / f"{size}.png"
+        Image.new("L", size).save(path)
+        if fits:
+            assert read_image(path, 1).shape == (1, 10, 10)
+            continue
+        path.write_bytes(path.read_bytes()[:45])  # decoding would fail
+        with pytest.raises(ValueError, match="is 11 x 10 pixels; 1 to 100 are read; crop it"):
+            read_image(path, 1)
