@@ -1,18 +1,15 @@
 """PNG with every checksum verified and every bit kept.
 
 Pillow verifies no checksum of the pixels, keeps 8 of the 16 bits of a colour, and scales 2 and 4
-bits to 8. So chunks are read here. Pixels are too, where rows are stored as they are or as
-differences to the left or to the row above, which numpy undoes faster than Pillow; other filters
-and interlacing are left to Pillow.
+bits to 8. So chunks are read here, and Pillow's decoder is told which bytes to keep.
 """
 
-import io
 import struct
 import zlib
 from collections.abc import Iterator
 
 import numpy as np
-from jaxtyping import Shaped, UInt8
+from jaxtyping import Shaped
 from PIL import Image
 
 from mue.data.images.image import check_size
@@ -20,6 +17,7 @@ from mue.data.images.picture import Picture, orientation_of
 from mue.errors import MueError
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_MODES = {0: "L", 2: "RGB", 3: "P", 4: "LA", 6: "RGBA"}
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # of each colour type
 _DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
 _PALETTE, _ALPHA = 3, (4, 6)
@@ -41,13 +39,7 @@ def decode_png(data: bytes) -> Picture:
     channels = _CHANNELS[colour]
     if int.from_bytes(other.get(b"acTL", b"")[:4], "big") > 1:
         raise MueError("is an animation; save its frames as pictures, each a case of its own")
-    decoded = None
-    if depth >= 8 and not interlaced:
-        decoded = _unfilter(b"".join(pixels), h, w * channels * depth // 8, channels * depth // 8)
-    if decoded is None:
-        decoded = _by_pillow(data, depth, colour)
-    elif depth == 16:
-        decoded = decoded.view(">u2").astype(np.uint16)
+    decoded = _decode(b"".join(pixels), (w, h), depth, colour, interlaced)
     palette = np.frombuffer(other.get(b"PLTE", b""), np.uint8)
     return Picture(
         decoded.reshape(h, w, channels),
@@ -85,52 +77,26 @@ def _chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         at = end + 4
 
 
-def _unfilter(data: bytes, h: int, row: int, step: int) -> UInt8[np.ndarray, "h row"] | None:
-    """The bytes of each row, or None where a filter is neither none, left nor up.
+def _decode(
+    data: bytes, size: tuple[int, int], depth: int, colour: int, interlaced: int
+) -> Shaped[np.ndarray, "h w *c"]:
+    """The samples of all pixels, with all of their bits."""
 
-    Within a run of rows that are differences to the row above, each is the sum of the rows of the
-    run up to it, modulo 256: the running sum over all rows, less its value before the run.
-    """
-    size = h * (row + 1)
-    inflate = zlib.decompressobj()
-    try:
-        raw = inflate.decompress(data, size)
-    except zlib.error as error:
-        raise MueError(f"is damaged as PNG ({error})") from None
-    if len(raw) != size:
-        raise MueError(f"is damaged as PNG: it holds {len(raw)} of {size} bytes of pixels")
-    rows = np.frombuffer(raw, np.uint8).reshape(h, row + 1)
-    kind, values = rows[:, 0], rows[:, 1:]
-    if kind.max() > 2:
-        return None
-    left = kind == 1
-    if left.any():
-        values = values.copy()
-        summed = values[left].reshape(-1, row // step, step).cumsum(axis=1, dtype=np.uint8)
-        values[left] = summed.reshape(-1, row)
-    above = kind == 2
-    above[0] = False  # above the first row are zeros
-    if above.any():
-        total = values.cumsum(axis=0, dtype=np.uint8)
-        start = np.maximum.accumulate(np.where(above, 0, np.arange(h)))  # of the run of each row
-        return total - (total - values)[start]
-    return np.ascontiguousarray(values)
+    def load(mode: str, rawmode: str) -> np.ndarray:
+        try:
+            return np.asarray(Image.frombytes(mode, size, data, "zip", rawmode, interlaced))
+        except ValueError:
+            raise MueError("is damaged as PNG: its pixels are incomplete") from None
 
-
-def _by_pillow(data: bytes, depth: int, colour: int) -> Shaped[np.ndarray, "h w *c"]:
-    """The samples of any PNG that Pillow reads, with all of their bits."""
-
-    def load(rawmode: str = "") -> np.ndarray:
-        with Image.open(io.BytesIO(data), formats=["PNG"]) as file:
-            if rawmode:
-                file.tile = [tile._replace(args=rawmode) for tile in file.tile]
-            return np.asarray(file)
-
-    if depth == 16 and colour in (2, 6):  # Pillow keeps one byte of two; ask for each of them
-        mode = "RGB" if colour == 2 else "RGBA"
-        high, low = (load(f"{mode};16{order}").astype(np.uint16) for order in "BL")
+    mode = _MODES[colour]
+    if depth == 16 and colour == 0:
+        return load("I;16", "I;16B")
+    if depth == 16 and colour == 4:  # as if the two bytes of grey and of opacity were RGBA
+        samples = load("RGBA", "RGBA").astype(np.uint16)
+        return samples[..., ::2] << 8 | samples[..., 1::2]
+    if depth == 16:  # the decoder keeps one byte of two: ask for each of them
+        high, low = (load(mode, f"{mode};16{order}").astype(np.uint16) for order in "BL")
         return high << 8 | low
-    if depth == 16 and colour == 4:
-        raise MueError("has 16 bits of grey with transparency; save it without transparency")
-    values = load()
-    return values // (255 // (2**depth - 1)) if colour == 0 and 1 < depth < 8 else values
+    if depth == 8:
+        return load(mode, mode)
+    return load("P", f"P;{depth}")
