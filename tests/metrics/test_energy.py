@@ -1,7 +1,16 @@
 import pytest
 import torch
 
-from mue.metrics.energy import empirical, energy_distance, ged, ged_n, sample_indices
+from mue.metrics.energy import (
+    best_ged,
+    distances,
+    empirical,
+    energy_distance,
+    ged,
+    ged_n,
+    rater_disagreement,
+    sample_indices,
+)
 from mue.metrics.overlap import iou_distance
 
 
@@ -166,3 +175,34 @@ def test_one_seed_gives_one_number():
     s, ys, p, q = masks(20, 5), masks(20, 4, seed=1), weights(20, 5), uniform(20, 4)
     assert torch.equal(ged_n(s, p, ys, q, 16, seeded()), ged_n(s, p, ys, q, 16, seeded()))
     assert not torch.equal(ged_n(s, p, ys, q, 16, seeded()), ged_n(s, p, ys, q, 16, seeded(1)))
+
+
+# --- the best that can be reached -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("q", [(0.25,) * 4, (0.5, 0.3, 0.2), (1.0,)])
+def test_a_model_that_knows_the_distribution_of_raters_has_the_best_ged(q):
+    """20,000 cases, whose raters are samples of the model's own answers."""
+    b, k = 20_000, 5
+    s, p = masks(1, k, seed=3), weights(1, k, seed=4)
+    pick = sample_indices(p, b * len(q), seeded(1)).view(b, len(q))
+    ys, weight = s[0][pick], torch.tensor([q]).expand(b, -1)
+    everywhere, prob = s.expand(b, -1, -1, -1, -1), p.expand(b, -1)
+    d = iou_distance(s, s)[0]
+    true = (p[0] @ d @ p[0]).expand(b)
+    found = ged(everywhere, prob, ys, weight)
+    torch.testing.assert_close(found.mean(), best_ged(true, weight)[0], atol=5e-3, rtol=0)
+    sampled = ged_n(everywhere, prob, ys, weight, 16, seeded(2))
+    torch.testing.assert_close(sampled.mean(), best_ged(true, weight, 16)[0], atol=5e-3, rtol=0)
+    estimate = rater_disagreement(distances(ys, ys).yy, weight)
+    if len(q) == 1:
+        assert estimate.isnan().all()
+    else:
+        torch.testing.assert_close(estimate.mean(), true[0], atol=5e-3, rtol=0)
+
+
+def test_raters_that_are_missing_do_not_count():
+    yy = torch.tensor([[[0.0, 0.4, 1.0], [0.4, 0.0, 1.0], [1.0, 1.0, 0.0]]])
+    q = torch.tensor([[0.5, 0.5, 0.0]])
+    torch.testing.assert_close(rater_disagreement(yy, q), torch.tensor([0.4]))
+    assert rater_disagreement(yy, torch.tensor([[0.0, 1.0, 0.0]])).isnan().all()

@@ -35,8 +35,9 @@ answer is known:
 | blue | blue | 0.5 | 0.3 | | 0.2 |
 
 The layout is that of nnU-Net with a mask for each rater. Replace the files by your own, and
-`labels`, `channel_names` and `file_ending` in dataset.json by what they hold; leave
-`rater_weights` out where raters weigh the same.
+`labels`, `channel_names` and `file_ending` in dataset.json by what they hold. Leave
+`rater_weights` out where raters weigh the same, and `known_probabilities`, which says that the
+raters give all answers there are.
 
     mue data import folder {name} --out {name}-prepared
     mue data inspect {name}-prepared
@@ -101,6 +102,7 @@ def new(
             "numTraining": cases - test,
             "file_ending": ".png",
             "rater_weights": {f"r{i}": weight for i, weight in enumerate(RATER_WEIGHTS)},
+            "known_probabilities": True,
         }
         (made / DATASET).write_text(json.dumps(dataset, indent=2) + "\n")
         text = _README.format(train=cases - test, test=test, name=folder.name)

@@ -128,6 +128,38 @@ def ged_n(
     return ged(s, empirical(sample_indices(p, n, generator), s.shape[1]), ys, q)
 
 
+def rater_disagreement(yy: Float[Tensor, "b m m"], q: Float[Tensor, "b m"]) -> Float[Tensor, " b"]:
+    """Mean distance D of two different raters, an unbiased estimate of that of any two.
+
+        D = sum_ij q_i q_j d_ij / (1 - sum_i q_i^2)
+
+    It is not a number where there is one rater alone.
+
+    >>> far = torch.tensor([[[0.0, 0.6], [0.6, 0.0]]])
+    >>> rater_disagreement(far, torch.tensor([[0.5, 0.5]]))
+    tensor([0.6000])
+    """
+    several = (q > 0).sum(dim=1) > 1
+    pairs = (1 - q.square().sum(dim=1)).where(several, torch.nan)
+    return _mean(yy, q, q) / pairs
+
+
+def best_ged(
+    disagreement: Float[Tensor, " b"], q: Float[Tensor, "b m"], samples: int | None = None
+) -> Float[Tensor, " b"]:
+    """Expected `ged` (or `ged_n`) of a model that knows exactly how raters answer.
+
+    The raters at hand are independent samples of that distribution, of which any two differ by D:
+
+        ged = 2 D - D - (1 - sum_i q_i^2) D = D sum_i q_i^2        D / r for r equal raters
+        ged_n = D (sum_i q_i^2 + 1 / n)
+
+    >>> best_ged(torch.tensor([0.52]), torch.full((1, 4), 0.25))
+    tensor([0.1300])
+    """
+    return disagreement * (q.square().sum(dim=1) + (1 / samples if samples else 0))
+
+
 def _mean(
     d: Float[Tensor, "b k m"], p: Float[Tensor, "b k"], q: Float[Tensor, "b m"]
 ) -> Float[Tensor, " b"]:

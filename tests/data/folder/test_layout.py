@@ -104,6 +104,17 @@ def test_patterns_find_cases_raters_and_channels(tmp_path):
     assert described(case, tmp_path) == ("a_b", images, masks)
 
 
+def test_a_file_that_both_patterns_match_is_of_the_one_that_says_more(tmp_path):
+    touch(tmp_path, "a.png", "a_r0.png")
+    (case,) = find_by_patterns(tmp_path, "{case}.png", "{case}_r{rater}.png", Description())
+    assert described(case, tmp_path) == ("a", ("a.png",), ("a_r0.png",))
+    touch(tmp_path, "i/a_image.png", "i/a_0.png")
+    (case,) = find_by_patterns(
+        tmp_path, "i/{case}_image.png", "i/{case}_{rater}.png", Description()
+    )
+    assert described(case, tmp_path) == ("a", ("i/a_image.png",), ("i/a_0.png",))
+
+
 def test_a_name_that_comes_twice_in_a_pattern_must_be_the_same():
     expression = pattern("{case}/{case}.png", "case")
     assert expression.fullmatch("a/a.png")

@@ -26,6 +26,7 @@ from mue.errors import MueError
 
 DATASET = "dataset.json"
 _FIELD = re.compile(r"\{(\w*)\}|(\*\*?)")
+_GROUP = re.compile(r"\(.*?\)")
 _MAX_JSON_BYTES, _MAX_CSV_BYTES = 1 << 22, 1 << 28
 
 
@@ -37,6 +38,7 @@ class Description:
     channels: tuple[str, ...] = ()
     ending: str | None = None
     weights: dict[str, float] = field(default_factory=dict)  # of the raters
+    known: bool = False  # whether these are the true probabilities of all answers there are
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ def read_description(source: Path) -> Description:
             channels=tuple(str(channels[key]) for key in sorted(channels, key=int)),
             ending=None if ending is None else str(ending),
             weights=weights,
+            known=content.get("known_probabilities") is True,
         )
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise MueError(
@@ -192,11 +195,14 @@ def _gather(
     """Cases by name, from the entries that the two patterns match."""
     images: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     masks: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    kinds = [(image, "channel", images), (mask, "rater", masks)]
+    kinds.sort(key=lambda kind: len(_GROUP.sub("", kind[0].pattern)), reverse=True)
     for entry in entries:
-        for expression, kind, into in ((image, "channel", images), (mask, "rater", masks)):
+        for expression, name, into in kinds:  # where both match, the one with more of its own text
             if (match := expression.fullmatch(entry)) is not None:
                 parts = match.groupdict()
-                into[parts["case"]][parts.get(kind) or ""].append(entry)
+                into[parts["case"]][parts.get(name) or ""].append(entry)
+                break
     found: list[CaseFiles | Rejected] = []
     for case in sorted(images.keys() | masks.keys()):
         if (why := _wrong(images.get(case, {}), masks.get(case, {}), description)) is not None:
