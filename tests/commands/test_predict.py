@@ -1,8 +1,14 @@
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
+import nibabel
 import numpy as np
 import pytest
 import torch
+from nibabel.nifti1 import Nifti1Image
 from PIL import Image
 
 import mue
@@ -88,3 +94,112 @@ def test_answers_do_not_overwrite_what_is_there(trained, images):
     with pytest.raises(ValueError, match="must be empty or not exist yet"):
         mue.predict(trained, images[:1], k=2, out=images[0].parent, device="cpu")
     assert files(images[0].parent) == before
+
+
+# --- folders, volumes, formats --------------------------------------------------------------------
+
+
+@pytest.fixture
+def volume(tmp_path, images) -> Path:
+    """The two images as the slices of a volume."""
+    slices = [np.asarray(Image.open(path)) for path in images]
+    affine = np.diag([-0.5, -0.75, 3.0, 1.0])
+    path = tmp_path / "volume.nii.gz"
+    nibabel.save(Nifti1Image(np.stack(slices).transpose(2, 1, 0), affine), path)
+    return path
+
+
+def nifti(path: Path) -> Nifti1Image:
+    return Nifti1Image.from_filename(path)
+
+
+def test_every_format_of_a_volume_is_written(trained, volume, tmp_path):
+    out = tmp_path / "out"
+    result = mue.predict(
+        trained, [volume], out=out, format=["png", "json", "nifti", "npz"], device="cpu"
+    )
+    endings = ("-answers.png", ".json", ".nii.gz", "-expected.nii.gz", ".npz")
+    assert {p.name for p in result.files} == {f"volume{ending}" for ending in endings}
+    assert set(files(out)) == {p.name for p in result.files} | {"mue-predict.json"}
+    image, source = nifti(out / "volume.nii.gz"), nifti(volume)
+    assert np.array_equal(image.get_sform(), source.get_sform())
+    summary = json.loads((out / "volume.json").read_text())
+    assert [summary] == result.report
+    assert image.shape == (*source.shape, len(summary["answers"]))
+    predictor = mue.load(trained, device="cpu")
+    x = torch.from_numpy(np.asarray(source.dataobj).transpose(2, 1, 0).copy())[:, None]
+    modes = predictor.modes(x, volume=True)
+    masks = (modes.y[0, :, 0] > 0.5).numpy().reshape(-1, *x[:, 0].shape)
+    assert np.array_equal(np.asarray(image.dataobj).transpose(3, 2, 1, 0), masks)
+
+
+def test_what_is_done_is_skipped_and_other_formats_are_added(trained, images, tmp_path):
+    out = tmp_path / "out"
+    mue.predict(trained, images[:1], out=out, format=["json"], device="cpu")
+    before = (out / "one.json").stat().st_mtime_ns
+    result = mue.predict(trained, [images[0].parent], out=out, format=["json"], device="cpu")
+    assert (result.done, [p.name for p in result.files]) == (1, ["two.json"])
+    assert (out / "one.json").stat().st_mtime_ns == before
+    more = mue.predict(trained, images, out=out, format=["json", "npz"], device="cpu")
+    assert more.done == 0
+    assert (out / "one.npz").exists()
+
+
+def test_answers_by_other_settings_are_not_mixed(trained, baselines, images, tmp_path):
+    out = tmp_path / "out"
+    mue.predict(trained, images[:1], out=out, device="cpu")
+    before = files(out)
+    with pytest.raises(ValueError, match="holds answers with k = 8, and this is 2; take another"):
+        mue.predict(trained, images, k=2, out=out, device="cpu")
+    with pytest.raises(ValueError, match="holds answers with weights = "):
+        mue.predict(baselines["unet"], images, out=out, device="cpu")
+    assert files(out) == before
+
+
+def test_bad_images_are_left_out_and_named(trained, images, tmp_path):
+    images[0].write_bytes(b"no image")
+    out = tmp_path / "out"
+    told: list[tuple[str, int, int]] = []
+    result = mue.predict(
+        trained,
+        images,
+        out=out,
+        skip_bad=True,
+        format=["json"],
+        device="cpu",
+        progress=lambda *done: told.append(done),
+    )
+    assert len(result.rejected) == 1
+    assert "one.png must be an image file" in result.rejected[0]
+    assert set(files(out)) == {"two.json", "mue-predict.json"}
+    assert told == [("run", 1, 2), ("run", 2, 2)]
+
+
+def test_no_format_is_refused(trained, images, tmp_path):
+    with pytest.raises(ValueError, match=r"`format` must be some of png, json, nifti.* got none"):
+        mue.predict(trained, images, out=tmp_path / "out", format=[], device="cpu")
+
+
+def test_nothing_is_written_of_an_image_that_one_format_cannot_hold(trained, images, tmp_path):
+    with pytest.raises(ValueError, match=r"one\.png must be DICOM for answers in .* dicom-seg"):
+        mue.predict(
+            trained, images, out=tmp_path / "out", format=["png", "dicom-seg"], device="cpu"
+        )
+    assert not (tmp_path / "out").exists()
+
+
+def test_processes_share_the_images(trained, images, tmp_path):
+    """Two processes by torchrun write what one does."""
+    alone, out = tmp_path / "alone", tmp_path / "out"
+    mue.predict(trained, images, out=alone, format=["npz", "json"], device="cpu")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command = ["predict", trained, images[0].parent, "--out", out, "--device", "cpu"]
+    done = subprocess.run(
+        [*launcher, "--nproc-per-node=2", "-m", "mue", *command, "--format", "npz", "json"],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert files(out) == files(alone)

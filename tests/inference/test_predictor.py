@@ -11,7 +11,7 @@ from mue.data.build import build_source
 from mue.devices import choose_device
 from mue.errors import MueError
 from mue.inference.load import bundled, find, load
-from mue.inference.predictor import Predictor
+from mue.inference.predictor import Answers, Predictor, _reorder_
 from mue.models.build import build_modal
 from mue.models.modal import Modal
 from mue.models.probunet import ProbUNet
@@ -223,6 +223,79 @@ def test_an_image_that_is_not_finite_is_refused(predictor, value):
     x[1, 0, 2, 3:5] = value
     with pytest.raises(ValueError, match="`image` must be finite, got 2 values that are NaN or"):
         predictor.propose(x, k=2)
+
+
+# --- volumes --------------------------------------------------------------------------------------
+
+
+def test_a_volume_of_one_slice_again_and_again_has_its_probabilities(predictor):
+    x = torch.rand(1, 1, 16, 16)
+    alone, volume = predictor.modes(x), predictor.modes(x.expand(3, -1, -1, -1), volume=True)
+    torch.testing.assert_close(volume.prob, alone.prob)
+    assert volume.y.shape == (1, alone.y.shape[1], 1, 3 * 16, 16)
+    for i in range(3):
+        part = volume.y[..., 16 * i : 16 * i + 16, :].float()
+        torch.testing.assert_close(part, alone.y, atol=1e-3, rtol=0)
+
+
+def test_an_answer_to_a_volume_is_of_one_code_in_every_slice(predictor):
+    x, seen = torch.rand(4, 1, 16, 16), list[int]()
+    volume = predictor.modes(x, by="code", volume=True, on_slice=seen.append)
+    assert seen == [1, 2, 3, 4]
+    for i in range(4):
+        h = predictor.propose(x[i], predictor.codes)
+        for j, code in enumerate(volume.answer_code[0].tolist()):
+            own = h.y[0, h.code[0] == code][0]
+            part = volume.answers[0, j, :, 16 * i : 16 * i + 16].float()
+            torch.testing.assert_close(part, own, atol=1e-3, rtol=0)
+
+
+def test_answers_to_a_volume_are_ordered_in_place():
+    """Each in its place, two cycles, one cycle."""
+    for order in ([0, 1, 2, 3, 4], [1, 0, 3, 2, 4], [4, 2, 0, 1, 3]):
+        y = torch.arange(5.0)[None, :, None].repeat(1, 1, 2)
+        _reorder_(y, order)
+        assert y[0, :, 0].tolist() == order
+
+
+def test_slices_weigh_as_much_as_their_answers_differ(predictor, monkeypatch):
+    """By hand: the codes agree in the first slice; in the second they differ in 2 pixels."""
+    y = torch.zeros(2, 1, 2, 1, 2, 2)
+    y[1, 0, 0, 0, 0] = 1
+    prob = torch.tensor([[[0.9, 0.1]], [[0.25, 0.75]]])
+    found = iter([Answers(y[i], prob[i], torch.tensor([[0, 1]])) for i in range(2)])
+    monkeypatch.setattr(predictor, "_codes_of", lambda *_: torch.tensor([0, 1]))
+    monkeypatch.setattr(predictor, "_of_codes", lambda *_: next(found))
+    modes = predictor.modes(torch.rand(2, 1, 2, 2), volume=True)
+    torch.testing.assert_close(modes.prob, torch.tensor([[0.75, 0.25]]))
+
+
+def test_slices_whose_answers_all_agree_weigh_the_same(predictor, monkeypatch):
+    prob = torch.tensor([[[0.9, 0.1]], [[0.2, 0.8]]])
+    code = torch.tensor([[0, 1]])
+    found = iter([Answers(torch.zeros(1, 2, 1, 2, 2), prob[i], code) for i in range(2)])
+    monkeypatch.setattr(predictor, "_codes_of", lambda *_: code[0])
+    monkeypatch.setattr(predictor, "_of_codes", lambda *_: next(found))
+    modes = predictor.modes(torch.rand(2, 1, 2, 2), volume=True, by="code")
+    torch.testing.assert_close(modes.prob, torch.tensor([[0.55, 0.45]]))
+
+
+def test_of_many_codes_those_that_are_probable_in_the_volume_are_decoded(tiny):
+    many = dataclasses.replace(tiny("exact").codebook, size=100)
+    model = fresh(dataclasses.replace(tiny("exact"), codebook=many))
+    x = torch.rand(3, 1, 16, 16)
+    modes = model.modes(x, by="code", volume=True)
+    prior = torch.stack([model.network(x[i : i + 1]).log_prior[0].exp() for i in range(3)])
+    assert set(modes.answer_code[0].tolist()) == set(prior.mean(dim=0).topk(64).indices.tolist())
+
+
+def test_a_baseline_answers_a_volume_with_the_same_random_numbers(baselines):
+    x = torch.rand(1, 1, 16, 16).expand(2, -1, -1, -1)
+    for name in ("probunet", "dropout", "mheads"):
+        model = load(baselines[name], device="cpu")
+        modes = model.modes(x, 3, by="code", volume=True)
+        assert modes.answer_prob[0].tolist() == pytest.approx([1 / 3] * 3)
+        assert torch.equal(modes.answers[..., :16, :], modes.answers[..., 16:, :])
 
 
 # --- finding models -------------------------------------------------------------------------------

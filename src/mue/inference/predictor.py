@@ -229,7 +229,9 @@ class Predictor:
         weight = weight / weight.sum() if weight.sum() > 0 else torch.full_like(weight, 1 / d)
         prob = (weight[:, None] * torch.stack(probs).double()).sum(dim=0).float()
         code = torch.full_like(prob, -1, dtype=torch.long) if codes is None else codes
-        return Answers(cast("Tensor", y), prob[None], code[None])
+        order = prob.argsort(descending=True, stable=True)
+        _reorder_(cast("Tensor", y), order.tolist())
+        return Answers(cast("Tensor", y), prob[None, order], code[None, order])
 
     def _codes_of(self, slices: Float[Tensor, "d c h w"], k: int) -> Int[Tensor, " k"]:
         """The codes that are decoded in every slice of a volume: all, or the most probable."""
@@ -412,6 +414,18 @@ class Predictor:
                 "replace them first"
             )
         return x.contiguous(memory_format=torch.channels_last) if axes == 4 else x
+
+
+def _reorder_(y: Float[Tensor, "1 k *y"], order: list[int]) -> None:
+    """Put answers into an order in place: a second copy of a volume's may not fit into memory."""
+    placed = set[int]()
+    for start in range(len(order)):
+        first, at = y[:, start].clone() if start not in placed else None, start
+        while at not in placed:
+            placed.add(at)
+            after = order[at]
+            y[:, at] = first if after == start and first is not None else y[:, after]
+            at = after
 
 
 def _scaled(x: Tensor) -> Tensor:

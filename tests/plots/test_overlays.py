@@ -1,0 +1,44 @@
+import numpy as np
+
+from mue.plots.overlays import plot_overlays
+
+
+def figure_of(masks: int, classes: tuple[str, ...] = ("mask",), side: int = 32):
+    x = np.random.default_rng(0).random((1, side, side))
+    ranked = np.zeros((masks, side, side), np.uint8)
+    ranked[0, 4:9, 5:12] = 1
+    prob = [0.5**i / 2 for i in range(masks)]
+    expected = np.zeros((len(classes), side, side))
+    return plot_overlays(x, ranked, prob, 0.125, expected, classes, "case")
+
+
+def test_each_hypothesis_has_its_probability_and_the_rest_is_said():
+    figure = figure_of(3)
+    assert [ax.get_xlabel() for ax in figure.axes[1:4]] == ["0.500", "0.250", "0.125"]
+    assert [ax.get_title() for ax in figure.axes] == ["image", "1", "2", "3", "expected mask"]
+    assert figure.get_supxlabel() == "rest 0.125"
+
+
+def test_an_empty_hypothesis_says_so():
+    figure = figure_of(2)
+    said = [[t.get_text() for t in ax.texts] for ax in figure.axes[1:3]]
+    assert said == [[], ["empty"]]
+
+
+def test_panels_fill_their_rows_evenly():
+    """Six panels are two rows of three, not five and one."""
+    grid = figure_of(4).axes[0].get_gridspec()
+    assert grid is not None
+    assert (grid.nrows, grid.ncols) == (2, 3)
+
+
+def test_a_legend_names_the_classes_where_there_are_several():
+    assert not figure_of(1).legends
+    (legend,) = figure_of(1, ("rim", "core")).legends
+    assert [t.get_text() for t in legend.get_texts()] == ["rim", "core"]
+
+
+def test_large_images_are_shown_at_a_smaller_size():
+    shown = figure_of(1, side=2000).axes[0].images[0].get_array()
+    assert shown is not None
+    assert max(shown.shape) <= 640
