@@ -16,13 +16,13 @@ def test_each_hypothesis_has_its_probability_and_the_rest_is_said():
     figure = figure_of(3)
     assert [ax.get_xlabel() for ax in figure.axes[1:4]] == ["0.500", "0.250", "0.125"]
     assert [ax.get_title() for ax in figure.axes] == ["image", "1", "2", "3", "expected mask"]
-    assert figure.get_supxlabel() == "rest 0.125"
+    assert [t.get_text() for t in figure.axes[3].texts] == ["empty", "rest 0.125"]
 
 
 def test_an_empty_hypothesis_says_so():
     figure = figure_of(2)
     said = [[t.get_text() for t in ax.texts] for ax in figure.axes[1:3]]
-    assert said == [[], ["empty"]]
+    assert said == [[], ["empty", "rest 0.125"]]
 
 
 def test_panels_fill_their_rows_evenly():

@@ -29,7 +29,7 @@ def plot_overlays(
 ) -> Figure:
     """An image, its hypotheses from the most probable down, and the expected mask.
 
-    `rest` stands below them, so that a ranking never pretends to be complete. The
+    `rest` stands below the last of them, so that a ranking never pretends to be complete. The
     expected mask is the probability of any class, over the image.
     """
     step = max(1, math.ceil(max(x.shape[1:]) / _SIDE))
@@ -74,7 +74,8 @@ def plot_overlays(
         foreground = expected.sum(axis=0).clip(0, 1)
         last.imshow(foreground, cmap="inferno", vmin=0, vmax=1, alpha=foreground.clip(0, 0.85))
         last.set_title("expected mask", color=INK)
-        figure.supxlabel(f"rest {rest:.3f}", color=GREY, fontsize=8)
+        below = axes[len(masks)], f"rest {rest:.3f}", (0.5, 0.0), -28.0
+        annotate(*below, ha="center", color=GREY)
         if len(classes) > 1:
             handles = [
                 Patch(color=colours[i % len(colours)], label=c) for i, c in enumerate(classes)
