@@ -11,7 +11,7 @@ from mue.config.schema import DataConfig
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.item import Row
 from mue.data.prepared.splits import split_of
-from mue.data.prepared.store import Prepared
+from mue.data.prepared.store import FORMAT, Meta, Prepared, item_type
 
 
 def random_slices(
@@ -24,10 +24,26 @@ def random_slices(
     rows = tuple(
         Row(patient=patient, case="1", slice=str(i), source="random") for i in range(slices)
     )
-    images = random.integers(256, size=(slices, side, side), dtype=np.uint8)
-    packed = (slices, 4, -(-side * side // 8))
-    masks = random.integers(256, size=packed, dtype=np.uint8)
-    prepared = Prepared(Path("random"), {}, rows, images, masks, "")
-    return Slices(
-        prepared, "train", seed=seed, raters=config.answers, augment=config.augment, device=device
+    meta = Meta(
+        format=FORMAT,
+        images=slices,
+        dtype="uint8",
+        channels=1,
+        labels=(),
+        normalize=config.normalize,
+        left_out=0,
     )
+    items = np.zeros(slices, item_type(1))
+    items["h"], items["w"], items["raters"] = side, side, 4
+    prepared = Prepared(
+        folder=Path("random"),
+        meta=meta,
+        origin={},
+        rows=rows,
+        items=items,
+        q=np.full((slices, 4), 0.25, np.float32),
+        images=random.integers(256, size=slices * side * side, dtype=np.uint8),
+        masks=random.integers(256, size=slices * 4 * -(-side * side // 8), dtype=np.uint8),
+        digest="",
+    )
+    return Slices(prepared, "train", config, seed=seed, device=device)

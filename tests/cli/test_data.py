@@ -66,17 +66,17 @@ def test_an_import_says_what_it_found(mue, source, tmp_path, lesion):
     assert "prepared out\n" in said.out
     assert "left out" not in said.out
     found = open_prepared(tmp_path / "out", verify=True)
-    assert (len(found.rows), found.size, found.raters) == (6, (16, 16), 4)
-    assert found.meta["origin"] == {
+    assert (len(found.rows), found.sizes, found.raters) == (6, [(16, 16)], 4)
+    assert found.origin == {
         "collection": "LIDC-IDRI",
         "form": "slices",
         "sources": ["source"],
         "size": None,
         "window": None,
     }
-    for row, image in zip(found.rows, found.images, strict=True):
+    for i, row in enumerate(found.rows):
         item = lesion(row.patient, 1, int(row.slice.removeprefix("slice-")))
-        assert np.array_equal(image, item.image[0])
+        assert np.array_equal(found.image(i), item.image)
     assert [row.slice for row in found.rows] == 3 * ["slice-2", "slice-10"]
     assert {path.name for path in source.iterdir()} == {row.patient for row in found.rows}
 
@@ -95,7 +95,7 @@ def test_an_archive_gives_the_arrays_that_its_folder_gives(mue, source, tmp_path
     assert mue("data", "import", "lidc", "source", "--out", "a").code == 0
     assert mue("data", "import", "lidc", "some.tar.gz", "--out", "b").code == 0
     a, b = tree(tmp_path / "a"), tree(tmp_path / "b")
-    assert all(a[name] == b[name] for name in ("images.npy", "masks.npy"))
+    assert all(a[name] == b[name] for name in ("images.bin", "masks.bin"))
 
 
 @pytest.mark.usefixtures("source")
@@ -103,7 +103,15 @@ def test_crops_are_cut_to_the_size_that_is_asked_for(mue, tmp_path):
     assert mue("data", "import", "lidc", "source", "--out", "out", "--size", 10).code == 0
     assert mue("data", "import", "lidc", "source", "--out", "whole").code == 0
     found, whole = (open_prepared(tmp_path / name) for name in ("out", "whole"))
-    assert np.array_equal(found.images, whole.images[:, 3:13, 3:13])
+    for i in range(6):
+        assert np.array_equal(found.image(i), whole.image(i)[:, 3:13, 3:13])
+
+
+def test_slices_of_another_size_are_imported_with_the_others(mue, source, tmp_path):
+    for name in ("images", *(f"mask-{j}" for j in range(4))):
+        Image.new("L", (20, 12)).save(nodule(source) / name / "slice-11.png")
+    assert mue("data", "import", "lidc", "source", "--out", "out").code == 0
+    assert open_prepared(tmp_path / "out").sizes == [(12, 20), (16, 16)]
 
 
 def _mask_less(source: Path) -> str:
@@ -127,15 +135,7 @@ def _truncated(source: Path) -> str:
     return "is a truncated PNG"
 
 
-def _another_size(source: Path) -> str:
-    for name in ("images", *(f"mask-{j}" for j in range(4))):
-        Image.new("L", (20, 12)).save(nodule(source) / name / "slice-11.png")
-    return "x"  # both sizes are named
-
-
-BAD = pytest.mark.parametrize(
-    "spoil", [_mask_less, _mask_more, _mask_of_another_size, _truncated, _another_size]
-)
+BAD = pytest.mark.parametrize("spoil", [_mask_less, _mask_more, _mask_of_another_size, _truncated])
 
 
 @BAD
@@ -160,7 +160,7 @@ def test_what_is_bad_can_be_skipped_and_is_listed(mue, source, tmp_path, spoil):
     assert listed
     assert all(words in line for line in listed)
     found = open_prepared(tmp_path / "out", verify=True)
-    assert found.meta["left_out"] == len(listed)
+    assert found.meta.left_out == len(listed)
     assert f"{len(listed)} left out, listed above" in said.out
     slices = len(found.rows)
     assert f"{slices} slices" in said.out
@@ -205,7 +205,7 @@ def test_a_full_disk_is_one_sentence_and_nothing_is_left(mue, tmp_path, monkeypa
         raise OSError(errno.ENOSPC, "No space left on device")
 
     before = tree(tmp_path)
-    monkeypatch.setattr(prepared, "_sort", full)
+    monkeypatch.setattr(prepared, "_write_tables", full)
     said = mue("data", "import", "lidc", "source", "--out", "out")
     assert (said.code, said.out) == (2, "")
     (sentence,) = [line for line in said.err.splitlines() if line.startswith("mue: ")]
@@ -229,13 +229,13 @@ def test_an_inspection_shows_counts_splits_and_a_sheet(mue, lesions, tmp_path):
 
 def test_a_folder_that_was_altered_is_refused_by_an_inspection(mue, lesions, tmp_path):
     copy = Path(shutil.copytree(lesions, tmp_path / "copy"))
-    (copy / "images.npy").write_bytes((copy / "images.npy").read_bytes()[:-1] + b"!")
+    (copy / "images.bin").write_bytes((copy / "images.bin").read_bytes()[:-1] + b"!")
     assert refused(
-        mue("data", "inspect", "copy", "--verify"), "images.npy is not what was imported"
+        mue("data", "inspect", "copy", "--verify"), "images.bin is not what was imported"
     )
     assert refused(mue("data", "inspect", "nowhere"), "nowhere is not prepared data")
-    (copy / "masks.npy").unlink()
-    assert refused(mue("data", "inspect", "copy"), "masks.npy", "import it again")
+    (copy / "masks.bin").unlink()
+    assert refused(mue("data", "inspect", "copy"), "masks.bin", "import it again")
     assert not (tmp_path / "runs").exists()
 
 

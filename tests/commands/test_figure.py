@@ -170,7 +170,7 @@ def test_models_of_one_name_cannot_share_a_figure(lesion_model, lesions, tmp_pat
 
 def test_cases_are_the_slices_of_highest_entropy_one_of_a_patient(lesion_model, lesions):
     scores = evaluate_raters(mue.load(lesion_model, device="cpu"), lesions)
-    chosen = _ambiguous(scores, 6)
+    chosen = _ambiguous(scores)
     assert len(chosen) == 3  # there are three patients
     assert len({scores.patient[i] for i in chosen}) == 3
     entropy = scores.columns["entropy"].tolist()
@@ -178,7 +178,6 @@ def test_cases_are_the_slices_of_highest_entropy_one_of_a_patient(lesion_model, 
     for i in chosen:
         mine = [entropy[j] for j in range(12) if scores.patient[j] == scores.patient[i]]
         assert entropy[i] == max(mine)
-    assert _ambiguous(scores, 2) == chosen[:2]
 
 
 def test_a_model_of_a_game_has_no_figures_of_slices(trained, lesions, tmp_path):

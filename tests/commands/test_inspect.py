@@ -22,11 +22,11 @@ def image_size(path: Path) -> tuple[int, int]:
 def test_what_is_inside_is_counted_and_shown(lesions, tmp_path):
     result = mue.data.inspect(lesions, tmp_path / "sheet.png", verify=True)
     found = result.summary
-    assert (found.patients, found.nodules, found.slices) == (10, 20, 40)
+    assert (found.patients, found.cases, found.slices) == (10, 20, 40)
     assert found.splits == {"train": (4, 16), "val": (3, 12), "test": (3, 12)}
-    assert (found.size, found.spacing, found.form) == ((16, 16), None, "made up")
+    assert (found.sizes, found.spacing, found.form) == (((16, 16),), None, "made up")
     prepared = open_prepared(lesions)
-    annotated = [int(masks.any(axis=1).sum()) for masks in prepared.masks]
+    annotated = [int(prepared.masks_of(i).any(axis=(1, 2)).sum()) for i in range(40)]
     assert found.annotated == tuple(annotated.count(n) for n in range(5))
     assert found.digest == prepared.digest
     assert result.files == (tmp_path / "sheet.png",)
@@ -43,7 +43,7 @@ def test_the_sheet_goes_to_the_folder_of_runs_by_default(lesions, tmp_path, monk
 
 def test_spacing_is_a_range_where_it_is_known(lesion, tmp_path):
     items = [lesion("p", 1, k) for k in range(3)]
-    for item, spacing in zip(items, (0.7, None, 0.5), strict=True):
+    for item, spacing in zip(items, ((0.7, 0.6), None, (0.5, 0.6)), strict=True):
         object.__setattr__(item, "spacing", spacing)
     write_prepared(items, tmp_path / "out", {})
     found = mue.data.inspect(tmp_path / "out", tmp_path / "sheet.png").summary
@@ -53,10 +53,10 @@ def test_spacing_is_a_range_where_it_is_known(lesion, tmp_path):
 
 def test_an_inspection_that_verifies_finds_what_was_altered(lesions, tmp_path):
     copy = Path(shutil.copytree(lesions, tmp_path / "copy"))
-    content = bytearray((copy / "masks.npy").read_bytes())
+    content = bytearray((copy / "masks.bin").read_bytes())
     content[-1] ^= 1
-    (copy / "masks.npy").write_bytes(content)
+    (copy / "masks.bin").write_bytes(content)
     mue.data.inspect(copy, tmp_path / "a.png")
-    with pytest.raises(ValueError, match=r"masks.npy is not what was imported; import it again"):
+    with pytest.raises(ValueError, match=r"masks.bin is not what was imported; import it again"):
         mue.data.inspect(copy, tmp_path / "b.png", verify=True)
     assert not (tmp_path / "b.png").exists()

@@ -33,9 +33,8 @@ def page(lesions, tmp_path, monkeypatch) -> dict[str, Any]:
 def test_the_prepared_form_is_read_with_numpy_alone(page, lesions):
     prepared = open_prepared(lesions)
     assert [row["patient"] for row in page["rows"]] == [row.patient for row in prepared.rows]
-    assert np.array_equal(page["images"], prepared.images)
-    h, w = prepared.size
-    assert page["masks"].shape == (4, h, w)
+    assert np.array_equal(page["image"], prepared.image(0))
+    assert np.array_equal(page["masks"], prepared.masks_of(0))
 
 
 def test_a_data_set_of_ones_own_is_trained_on(page, tmp_path):

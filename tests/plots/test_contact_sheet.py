@@ -26,12 +26,12 @@ EMPTY, SMALL, LARGE, FULL = torch.zeros(H, W), box(9, 12, 4, 5), box(8, 10, 8, 8
 
 def test_a_sheet_has_every_slice_with_its_name_and_the_outlines_of_its_raters(words, pixels):
     torch.manual_seed(0)
-    images = torch.randint(256, (7, H, W), dtype=torch.uint8)
-    masks = torch.stack([SMALL, LARGE, EMPTY]).expand(7, 3, H, W).bool()
+    images = list(torch.randint(256, (7, 1, H, W), dtype=torch.uint8).numpy())
+    masks = [torch.stack([SMALL, LARGE, EMPTY]).byte().numpy()] * 7
     figure = plot_contact_sheet(images, masks, [f"slice-{i}" for i in range(7)], "a sheet")
     assert len(figure.axes) == 12  # six in a row
     for i, ax in enumerate(figure.axes[:7]):
-        np.testing.assert_allclose(np.asarray(ax.images[0].get_array()), images[i] / 255)
+        np.testing.assert_allclose(np.asarray(ax.images[0].get_array()), images[i][0] / 255)
         colours = {to_hex(np.asarray(c.get_edgecolor())[0]) for c in outlines(ax)}
         assert len(outlines(ax)) == len(colours) == 2
         assert ax.get_xlabel() == f"slice-{i}\n2 of 3 annotated"
@@ -42,20 +42,31 @@ def test_a_sheet_has_every_slice_with_its_name_and_the_outlines_of_its_raters(wo
 
 @pytest.mark.parametrize("mask", [EMPTY, FULL])
 def test_a_sheet_of_one_slice_with_nothing_or_everything_annotated(mask, pixels):
-    images = torch.arange(H * W).remainder(256).byte().view(1, H, W)
-    figure = plot_contact_sheet(images, mask.bool().expand(1, 5, H, W), ["only"], "")
+    image = torch.arange(H * W).remainder(256).byte().view(1, H, W).numpy()
+    masks = mask.byte().expand(5, H, W).numpy()
+    figure = plot_contact_sheet([image], [masks], ["only"], "")
     (ax,) = figure.axes
     assert ax.get_xlim() == (-0.5, W - 0.5)
     assert pixels(figure).std() > 10
 
 
 def test_every_slice_of_a_sheet_needs_a_name():
-    images, masks = torch.zeros(2, H, W).byte(), torch.zeros(2, 1, H, W).bool()
+    images, masks = np.zeros((2, 2, 1, H, W), np.uint8)
     with pytest.raises(ValueError, match=r"`names` must name each of the 2 slices, got 1"):
-        plot_contact_sheet(images, masks, ["one"], "")
+        plot_contact_sheet(list(images), list(masks), ["one"], "")
 
 
 def test_long_names_do_not_overlap(overlapping):
-    images, masks = torch.zeros(12, H, W, dtype=torch.uint8), torch.zeros(12, 4, H, W).bool()
+    images, masks = [np.zeros((1, H, W), np.uint8)] * 12, [np.zeros((4, H, W), np.uint8)] * 12
     names = [f"{i:04}-" + "LIDC-IDRI-0765/nodule-0/slice-6" for i in range(12)]
     assert not overlapping(plot_contact_sheet(images, masks, names, "a sheet"))
+
+
+def test_images_of_any_size_type_and_number_of_raters_share_a_sheet(pixels):
+    random = np.random.default_rng(0)
+    images = [random.normal(size=(3, 20, 30)).astype(np.float32), np.ones((3, 9, 4), np.float32)]
+    masks = [random.integers(3, size=(2, 20, 30), dtype=np.uint8), np.ones((5, 9, 4), np.uint8)]
+    figure = plot_contact_sheet(images, masks, ["a", "b"], "")
+    said = [ax.get_xlabel() for ax in figure.axes]
+    assert said == ["a\n2 of 2 annotated", "b\n5 of 5 annotated"]
+    assert pixels(figure).std() > 10

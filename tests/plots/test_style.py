@@ -101,7 +101,9 @@ def dollars_in_cases() -> Figure:
 
 
 def dollars_in_contact_sheet() -> Figure:
-    return plot_contact_sheet(BLACK[0].byte(), BLACK.bool(), [DOLLARS], DOLLARS)
+    return plot_contact_sheet(
+        [BLACK[0].byte().numpy()], [BLACK[0].byte().numpy()], [DOLLARS], DOLLARS
+    )
 
 
 @pytest.mark.parametrize(

@@ -233,10 +233,10 @@ def _(result: InspectionResult) -> None:
     for name, (patients, slices) in found.splits.items():
         table.add_row(name, str(patients), str(slices))
     _out.print(table)
+    sizes = " to ".join(dict.fromkeys("{} x {}".format(*found.sizes[i]) for i in (0, -1)))
     spacing = "unknown" if found.spacing is None else "{:.3f} to {:.3f} mm".format(*found.spacing)
     _out.print(
-        f"size     {found.size[0]} x {found.size[1]}, pixels {spacing}\n"
-        f"form     {found.form}\nsha256   {found.digest}",
+        f"size     {sizes}, pixels {spacing}\nform     {found.form}\nsha256   {found.digest}",
         highlight=False,
     )
     print_file("sheet", result.files[0])

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from mue.commands.report import Progress, load_models, progress_of, require_empty
 from mue.data.build import build_source, check_data
-from mue.data.prepared.dataset import Slices
 from mue.data.prepared.store import open_prepared
 from mue.data.source import Source
 from mue.devices import Device
 from mue.errors import MueError
 from mue.evaluation.answers import Progress as InputsProgress
+from mue.evaluation.answers import split_of_data
 from mue.evaluation.calibrate import COVERAGE, Calibration, fit_calibration
 from mue.inference.load import find
 from mue.inference.predictor import Predictor
@@ -114,7 +114,7 @@ def calibrate_predictor(
         raise MueError(f"`inputs` must be at least 1, got {inputs}")
     if data is not None:
         prepared = open_prepared(data)
-        source = Slices(prepared, "val", device=predictor.device)
+        source = split_of_data(predictor, prepared, "val")
         inputs, about = len(source), {"data": prepared.digest}
         patient = [row.patient for row in source.rows]
     elif source is None:

@@ -18,11 +18,11 @@ from mue.commands.report import (
     progress_of,
 )
 from mue.data.build import build_source, check_data
-from mue.data.prepared.dataset import Slices
 from mue.data.prepared.splits import Split
 from mue.data.prepared.store import open_prepared
 from mue.devices import Device
 from mue.errors import MueError
+from mue.evaluation.answers import of_one_size, split_of_data
 from mue.evaluation.compare import latent_samples, single_pass
 from mue.evaluation.known_modes import ModeEvaluation, evaluate_modes
 from mue.evaluation.raters import RaterEvaluation, evaluate_raters
@@ -107,10 +107,11 @@ def figure(
             )
     if data is not None:
         files += _save(_overview(raters, split), target)
-        index = torch.tensor(_ambiguous(raters[loaded[0].name], _EXAMPLES))
-        source = Slices(open_prepared(data), split, device=loaded[0].predictor.device)
+        index, prepared = torch.tensor(_ambiguous(raters[loaded[0].name])), open_prepared(data)
         for model in loaded:
-            files += _save(_cases(model, source.case(index), split, by), folders[model.name])
+            source = split_of_data(model.predictor, prepared, split)
+            case = source.case(of_one_size(source, index)[:_EXAMPLES])
+            files += _save(_cases(model, case, split, by), folders[model.name])
             files += _save(_history(model), folders[model.name])
     return FigureResult(tuple(files))
 
@@ -251,11 +252,9 @@ def _cases(model: LoadedModel, case: Case, split: Split, by: By) -> Figures:
         yield "codes.png", plot_codes(case.cpu(), coded, f"{model.name}: answers by code")
 
 
-def _ambiguous(scores: RaterEvaluation, count: int) -> list[int]:
+def _ambiguous(scores: RaterEvaluation) -> list[int]:
     """The slices of highest entropy, the highest first, no two of a patient."""
     chosen: dict[str, int] = {}
     for i in scores.columns["entropy"].argsort(descending=True, stable=True).tolist():
         chosen.setdefault(scores.patient[i], i)
-        if len(chosen) == count:
-            break
     return list(chosen.values())

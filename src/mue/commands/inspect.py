@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from mue.data.prepared.store import open_prepared
 from mue.data.prepared.summary import DataSummary, summarize
@@ -35,12 +34,11 @@ def inspect(
     from mue.plots.style import save_figure
 
     folder, prepared = Path(data), open_prepared(data, verify=verify)
-    rows, (h, w) = prepared.rows, prepared.size
-    shown = np.unique(np.linspace(0, len(rows) - 1, _SHEET).round().astype(int))
-    bits = np.unpackbits(prepared.masks[shown], axis=2, count=h * w)
+    rows = prepared.rows
+    shown = np.unique(np.linspace(0, len(rows) - 1, _SHEET).round().astype(int)).tolist()
     sheet = plot_contact_sheet(
-        torch.from_numpy(prepared.images[shown]),
-        torch.from_numpy(bits.reshape(len(shown), -1, h, w).astype(bool)),
+        [prepared.image(i) for i in shown],
+        [prepared.masks_of(i) for i in shown],
         [rows[i].id for i in shown],
         f"{folder.name}: {len(shown)} of {len(rows)} slices",
     )

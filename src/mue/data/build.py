@@ -57,9 +57,8 @@ def _slices(spec: SourceSpec) -> Source:
     return Slices(
         prepared,
         spec.split,
+        spec.config,
         seed=spec.seed,
-        raters=spec.config.answers,
-        augment=spec.config.augment,
         device=spec.device,
         on_device=kept,
     )

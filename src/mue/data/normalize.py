@@ -11,8 +11,14 @@ from mue.errors import MueError
 _SMALLEST = 1e-8  # deviation of an image of one value
 
 
-def normalize(x: Shaped[Tensor, "b c h w"], config: NormalizeConfig) -> Float[Tensor, "b c h w"]:
+def normalize(
+    x: Shaped[Tensor, "b c h w"],
+    config: NormalizeConfig,
+    moments: Float[Tensor, "2 b c"] | None = None,
+) -> Float[Tensor, "b c h w"]:
     """Images, as in their files, normalized as `data.normalize` says.
+
+    `moments` are mean and deviation of the whole images that x are patches of (`zscore`).
 
     >>> normalize(torch.tensor([[[[0, 51, 255]]]], dtype=torch.uint8), NormalizeConfig())
     tensor([[[[0.0000, 0.2000, 1.0000]]]])
@@ -26,8 +32,9 @@ def normalize(x: Shaped[Tensor, "b c h w"], config: NormalizeConfig) -> Float[Te
         return x.float() / torch.iinfo(x.dtype).max
     x = x.float()
     if config.kind == "zscore":
-        mean = x.mean(dim=(2, 3), keepdim=True)
-        deviation = x.std(dim=(2, 3), keepdim=True, correction=0)
+        if moments is None:
+            moments = torch.stack([x.mean(dim=(2, 3)), x.std(dim=(2, 3), correction=0)])
+        mean, deviation = moments[..., None, None]
         return (x - mean) / deviation.clamp_min(_SMALLEST)
     low, high, mean, deviation = (
         x.new_tensor(values)[:, None, None]

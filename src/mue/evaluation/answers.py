@@ -9,6 +9,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from mue.config.schema import ObjectiveConfig
+from mue.data.prepared.dataset import Slices
+from mue.data.prepared.splits import Split
+from mue.data.prepared.store import Prepared
 from mue.data.source import Source
 from mue.inference.predictor import MIN_PROB, Predictor
 from mue.objective import log_likelihood
@@ -22,6 +25,7 @@ GROUPED = 100
 """Answers that modes are formed of, at most: the most probable, or the first samples."""
 IN_USE = 0.01
 """A code counts as in use when it is more probable than this for some input."""
+_MAX_PIXELS = 1 << 20  # of a batch, as 64 slices of 128 x 128 have
 _TINY = 1e-6  # a pixel is at least this uncertain, or one wrong pixel decides the likelihood
 
 
@@ -41,11 +45,41 @@ def propose_all(
     `seed` is of the samples of a model that samples.
     """
     generator = torch.Generator().manual_seed(seed)
-    for index in torch.arange(count, device=predictor.device).split(batch):
+    for index in split_batches(source, torch.arange(count, device=predictor.device), batch):
         case = source.case(index)
         yield case, predictor.propose(case.x, k, min_prob=min_prob, generator=generator)
         if progress is not None:
             progress(int(index[-1]) + 1, count)
+
+
+def split_of_data(predictor: Predictor, prepared: Prepared, split: Split) -> Slices:
+    """A split of prepared data as a model takes it, read from its files as it is needed."""
+    config, device = predictor.config.data, predictor.device
+    return Slices(prepared, split, config, device=device, on_device=False)
+
+
+def split_batches(
+    source: Source, index: Int[Tensor, " b"], batch: int
+) -> Iterator[Int[Tensor, " n"]]:
+    """The items in parts of at most `batch`; prepared images in parts of one size.
+
+    Of large images there are fewer in a part, so that memory is bounded.
+    """
+    if not isinstance(source, Slices):
+        yield from index.split(batch)
+        return
+    size = torch.tensor([source.sizes[i] for i in index.tolist()])
+    sides, count = size.unique_consecutive(dim=0, return_counts=True)
+    for (h, w), part in zip(sides.tolist(), index.split(count.tolist()), strict=True):
+        yield from part.split(max(1, min(batch, _MAX_PIXELS // (h * w))))
+
+
+def of_one_size(source: Source, index: Int[Tensor, " b"]) -> Int[Tensor, " n"]:
+    """The items that have the size of the first one, and so can be a batch with it."""
+    if not isinstance(source, Slices):
+        return index
+    size = [source.sizes[i] for i in index.tolist()]
+    return index[torch.tensor([s == size[0] for s in size], device=index.device)]
 
 
 def joint_distances(

@@ -24,7 +24,9 @@ from mue.evaluation.answers import (
     Progress,
     answer_log_likelihood,
     joint_distances,
+    of_one_size,
     spaced_items,
+    split_batches,
 )
 from mue.inference.predictor import MIN_PROB, SAMPLES, Predictor
 from mue.metrics.energy import energy_distance
@@ -179,7 +181,7 @@ def health(
                 "with more augmentation (--data.augment) or --train.weight-decay.",
             )
         )
-    case = source.case(held.ambiguous(_EXAMPLES))
+    case = source.case(of_one_size(source, held.ambiguous())[:_EXAMPLES])
     k = min(MAX_ANSWERS, predictor.max_answers)
     return HealthReport(
         findings=tuple(findings),
@@ -247,11 +249,11 @@ class _Measured:
             for c in used
         )
 
-    def ambiguous(self, count: int) -> Int[Tensor, " e"]:
-        """The items whose answers differ most, of different categories as far as there are."""
+    def ambiguous(self) -> Int[Tensor, " b"]:
+        """The items by how much their answers differ, the first of each category before others."""
         order = self.spread.argsort(descending=True, stable=True).tolist()
         first = {self.category[i]: i for i in reversed(order)}
-        return self.index[sorted(order, key=lambda i: i != first[self.category[i]])[:count]]
+        return self.index[sorted(order, key=lambda i: i != first[self.category[i]])]
 
 
 def _min_prob(k: int) -> float:
@@ -270,7 +272,7 @@ def _measure(
     found: list[tuple[Tensor, ...]] = []
     names: list[tuple[str, str]] = []
     pairs, alike = torch.zeros(2, n * n, device=predictor.device)
-    for items in index.split(_BATCH):
+    for items in split_batches(source, index, _BATCH):
         case = source.case(items)
         h = predictor.propose(case.x, k, min_prob=_min_prob(k), generator=generator)
         sy, ss, yy = joint_distances(predictor, h, case)

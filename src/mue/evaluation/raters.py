@@ -21,10 +21,16 @@ from torch import Tensor
 
 from mue.atomic import write_atomic
 from mue.data.build import check_data
-from mue.data.prepared.dataset import Slices
 from mue.data.prepared.splits import Split
 from mue.data.prepared.store import open_prepared
-from mue.evaluation.answers import GROUPED, MAX_ANSWERS, Progress, codes_in_use, propose_all
+from mue.evaluation.answers import (
+    GROUPED,
+    MAX_ANSWERS,
+    Progress,
+    codes_in_use,
+    propose_all,
+    split_of_data,
+)
 from mue.evaluation.conformal import covered
 from mue.inference.predictor import By, Predictor
 from mue.metrics import energy
@@ -45,7 +51,7 @@ SAMPLES = (16, 32, 50, 100)
 MATCHED = 16
 """Samples that are matched to the raters."""
 KNOWN = "known_probabilities"
-"""What `meta.json` says of data whose raters are all answers there are, by their probability."""
+"""What the origin says of data whose raters are all answers there are, by their probability."""
 FIRST = (1, 2, 3)
 """Numbers of modes k for `coverage_k`."""
 
@@ -383,12 +389,12 @@ def evaluate_raters(
     """
     check_data(predictor.config.data, data)
     prepared = open_prepared(data)
-    source = Slices(prepared, split, device=predictor.device)
+    source = split_of_data(predictor, prepared, split)
     k = samples if predictor.is_sampler else min(MAX_ANSWERS, predictor.max_answers)
     everything, grouped = _Columns(predictor, seed), list[tuple[Tensor, ...]]()
     labels = _class_names(predictor)
     classes = {name: _Columns(predictor, seed, by_class=True) for name in labels}
-    known = bool(prepared.meta.get(KNOWN))
+    known = bool(prepared.origin.get(KNOWN))
     for case, h in propose_all(
         predictor, source, len(source), k, batch=batch, seed=seed, progress=progress
     ):

@@ -21,6 +21,7 @@ from mue.evaluation.answers import (
     codes_in_use,
     joint_distances,
     spaced_items,
+    split_batches,
 )
 from mue.evaluation.raters import TOP
 from mue.inference.predictor import MIN_PROB, Predictor
@@ -114,7 +115,7 @@ def _answers(predictor: Predictor, source: Source) -> Iterator[tuple[Case, Hypot
     """Inputs spaced over a data set, answered."""
     inputs, generator = predictor.config.train.validate_inputs, torch.Generator().manual_seed(0)
     k = min(TOP, predictor.max_answers)
-    for index in spaced_items(source, inputs).split(_BATCH):
+    for index in split_batches(source, spaced_items(source, inputs), _BATCH):
         case = source.case(index)
         yield case, predictor.propose(case.x, k, min_prob=MIN_PROB, generator=generator)
 

@@ -49,16 +49,14 @@ def rater(y: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("split", ["train", "val", "test"])
 def test_a_case_is_a_slice_as_it_was_written_with_every_rater(prepared, split: Split):
-    source = Slices(prepared, split, augment=AUGMENT)
+    source = Slices(prepared, split, DataConfig(augment=AUGMENT))
     member = prepared.members(split)
     assert len(source) == len(member) == (16 if split == "train" else 12)
     case = source.case(torch.arange(len(source)))
-    h, w = prepared.size
-    for i, row in enumerate(member):
-        x = torch.from_numpy(np.array(prepared.images[row]))
-        assert torch.equal(case.x[i, 0], x / 255)
-        bits = np.unpackbits(prepared.masks[row], axis=1)[:, : h * w].reshape(4, 1, h, w)
-        assert torch.equal(case.ys[i], torch.from_numpy(bits).float())
+    for i, row in enumerate(member.tolist()):
+        x = torch.from_numpy(np.array(prepared.image(row)))
+        assert torch.equal(case.x[i], x / 255)
+        assert torch.equal(case.ys[i, :, 0], torch.from_numpy(prepared.masks_of(row)).float())
         assert case.id[i] == prepared.rows[row].id
         assert case.group[i] == prepared.rows[row].patient
     assert torch.equal(case.q, torch.full((len(source), 4), 0.25))
@@ -79,27 +77,28 @@ def test_masks_whose_pixels_fill_no_whole_bytes_are_unpacked(striped):
 
 @pytest.mark.parametrize("raters", [1, 4])
 def test_an_item_is_the_same_in_any_batch(prepared, raters):
-    source = Slices(prepared, "train", seed=7, raters=raters, augment=AUGMENT)
+    config = DataConfig(answers=raters, augment=AUGMENT)
+    source = Slices(prepared, "train", config, seed=7)
     index = torch.tensor([3, 10**12, 0, 77])
     pair = source.pair(index)
     for place, i in enumerate(index):
         alone = source.pair(i[None])
         torch.testing.assert_close(alone.x[0], pair.x[place])
         assert torch.equal(alone.y[0], pair.y[place])
-    again = Slices(prepared, "train", seed=7, raters=raters, augment=AUGMENT).pair(index)
+    again = Slices(prepared, "train", config, seed=7).pair(index)
     assert torch.equal(again.x, pair.x)
     assert torch.equal(again.y, pair.y)
 
 
 def test_another_seed_and_another_index_are_other_items(prepared):
-    one = Slices(prepared, "train", seed=0, augment=AUGMENT).pair(torch.arange(50))
-    two = Slices(prepared, "train", seed=1, augment=AUGMENT).pair(torch.arange(50))
+    one = Slices(prepared, "train", DataConfig(augment=AUGMENT), seed=0).pair(torch.arange(50))
+    two = Slices(prepared, "train", DataConfig(augment=AUGMENT), seed=1).pair(torch.arange(50))
     assert (one.x != two.x).flatten(1).any(dim=1).all()
     assert len({x.numpy().tobytes() for x in one.x}) == 50  # a view of its own each time
 
 
 def test_a_pair_without_views_is_a_slice_with_some_of_its_own_masks(prepared):
-    source = Slices(prepared, "train", raters=2)
+    source = Slices(prepared, "train", DataConfig(answers=2))
     pair, case = source.pair(torch.arange(100)), source.case(torch.arange(16))
     for x, y in zip(pair.x, pair.y, strict=True):
         (at,) = [i for i in range(16) if (case.x[i] - x).abs().max() < 1e-6]
@@ -116,7 +115,7 @@ def test_slices_are_sampled_equally_often(striped):
 
 @pytest.mark.parametrize("raters", [1, 2, 3, 4])
 def test_raters_differ_within_an_item_and_turn_up_equally_often(striped, raters):
-    pair = Slices(striped, "train", raters=raters).pair(torch.arange(4000))
+    pair = Slices(striped, "train", DataConfig(answers=raters)).pair(torch.arange(4000))
     assert pair.y.shape == (4000, raters, 1, 5, 7)
     who = rater(pair.y)
     assert (who.sort(dim=1).values.diff(dim=1) > 0).all()
@@ -126,7 +125,7 @@ def test_raters_differ_within_an_item_and_turn_up_equally_often(striped, raters)
 
 
 def test_four_answers_are_all_the_raters(striped):
-    who = rater(Slices(striped, "train", raters=4).pair(torch.arange(50)).y)
+    who = rater(Slices(striped, "train", DataConfig(answers=4)).pair(torch.arange(50)).y)
     assert torch.equal(who.sort(dim=1).values, torch.arange(4).expand(50, 4))
 
 
@@ -139,11 +138,12 @@ def test_a_split_of_nobody_is_refused_by_name(striped):
         Slices(striped, "test")
 
 
-@pytest.mark.parametrize("raters", [0, 5])
+@pytest.mark.parametrize("raters", [5, 64])
 def test_more_raters_than_there_are_are_refused(striped, raters):
     words = rf"data.answers must be in 1..4 \(the raters of .*out\), got {raters}"
+    source = Slices(striped, "train", DataConfig(answers=raters))
     with pytest.raises(ValueError, match=words):
-        Slices(striped, "train", raters=raters)
+        source.pair(torch.arange(2))
 
 
 # --- from a configuration -------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def test_more_raters_than_there_are_are_refused(striped, raters):
 def test_prepared_data_needs_a_folder_and_generated_data_takes_none(lesions):
     slices, toy = DataConfig(name="slices", answers=4, augment=AUGMENT), DataConfig(name="toy")
     found = build_source(slices, "val", seed=3, device=CPU, data=lesions)
-    own = Slices(open_prepared(lesions), "val", seed=3, raters=4, augment=AUGMENT)
+    own = Slices(open_prepared(lesions), "val", slices, seed=3)
     index = torch.arange(20)
     assert torch.equal(found.pair(index).x, own.pair(index).x)
     assert torch.equal(found.pair(index).y, own.pair(index).y)
@@ -178,8 +178,9 @@ def test_generated_inputs_of_val_are_others_than_those_of_train_and_test(name):
 
 
 def test_slices_that_stay_in_their_files_are_the_same(prepared):
-    here = Slices(prepared, "train", seed=3, raters=2, augment=AUGMENT)
-    there = Slices(prepared, "train", seed=3, raters=2, augment=AUGMENT, on_device=False)
+    config = DataConfig(answers=2, augment=AUGMENT)
+    here = Slices(prepared, "train", config, seed=3)
+    there = Slices(prepared, "train", config, seed=3, on_device=False)
     index = torch.arange(20)
     a, b = here.pair(index), there.pair(index)
     assert torch.equal(a.x, b.x)

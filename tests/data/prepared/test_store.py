@@ -8,12 +8,20 @@ from typing import IO, Any
 import numpy as np
 import pytest
 
+from mue.config.schema import NormalizeConfig
+from mue.data.images.image import Geometry
 from mue.data.prepared.item import Item, Rejected
 from mue.data.prepared.splits import SPLITS, split_of
-from mue.data.prepared.store import Prepared, open_prepared, write_prepared
+from mue.data.prepared.store import (
+    FOREGROUND,
+    Prepared,
+    foreground_pixels,
+    open_prepared,
+    write_prepared,
+)
 from mue.data.prepared.summary import summarize
 
-FILES = {"meta.json", "index.csv", "images.npy", "masks.npy"}
+FILES = {"meta.json", "index.csv", "items.npy", "images.bin", "masks.bin", "volumes.json"}
 
 
 def item(
@@ -36,11 +44,29 @@ def files(folder: Path) -> dict[str, bytes]:
     return {p.name: p.read_bytes() for p in folder.iterdir()}
 
 
-def masks(found: Prepared) -> np.ndarray:
-    """The masks of every slice, unpacked by hand: bit 7 of the first byte is the first pixel."""
-    h, w = found.size
-    pixels = [(found.masks[..., i // 8] >> (7 - i % 8)) & 1 for i in range(h * w)]
-    return np.stack(pixels, axis=-1).reshape(len(found.rows), -1, h, w).astype(bool)
+def masks(found: Prepared) -> list[np.ndarray]:
+    """The masks of every image, unpacked by hand: bit 7 of the first byte is the first pixel."""
+    content, every = (found.folder / "masks.bin").read_bytes(), []
+    for h, w, r in found.items[["h", "w", "raters"]].tolist():
+        length = -(-h * w // 8)
+        places = [(j * length + i // 8, 7 - i % 8) for j in range(r) for i in range(h * w)]
+        bits = [(content[byte] >> bit) & 1 for byte, bit in places]
+        every.append(np.array(bits, np.uint8).reshape(r, h, w))
+        content = content[r * length :]
+    assert not content
+    return every
+
+
+def same(found: Prepared, items: list[Item]) -> bool:
+    """Whether images and masks, also read by hand, are those of the items."""
+    every = zip(items, masks(found), strict=True)
+    return all(
+        found.image(i).dtype == it.image.dtype
+        and np.array_equal(found.image(i), it.image)
+        and np.array_equal(found.masks_of(i), it.masks)
+        and np.array_equal(by_hand, it.masks)
+        for i, (it, by_hand) in enumerate(every)
+    )
 
 
 @pytest.fixture
@@ -66,13 +92,12 @@ def test_slices_come_back_in_the_order_of_their_names_whatever_order_they_came_i
     found = open_prepared(tmp_path / "out", verify=True)
     expected = [some[i] for i in (0, 1, 2, 4, 3)]  # 03 and 3 are the same number: 03 is less
     assert [r.id for r in found.rows] == ["/".join(i.key) for i in expected]
-    assert np.array_equal(found.images, np.concatenate([i.image for i in expected]))
-    assert np.array_equal(masks(found), np.stack([i.masks for i in expected]))
+    assert same(found, expected)
     for row, it in zip(found.rows, expected, strict=True):
         assert (row.patient, row.case, row.slice) == it.key
         assert (row.spacing, row.source) == (it.spacing, it.source)  # to the bit
-    assert (found.size, found.raters) == ((3, 5), 4)
-    assert found.meta["origin"] == {"form": "x"}
+    assert (found.sizes, found.raters) == ([(3, 5)], 4)
+    assert found.origin == {"form": "x"}
 
 
 def test_the_same_slices_are_the_same_bytes_whatever_order_they_came_in(some, tmp_path):
@@ -95,11 +120,11 @@ def test_another_pixel_is_another_digest(some, tmp_path):
 @pytest.mark.parametrize("size", [(1, 1), (1, 7), (2, 4), (3, 3), (7, 9), (4, 8)])
 def test_masks_of_any_number_of_pixels_survive_their_bits(tmp_path, size):
     items = [item(k=str(k), size=size) for k in range(3)]
-    items[0].masks[:] = True
+    items[0].masks[:] = 1
     write_prepared(items, tmp_path / "out", {})
     found = open_prepared(tmp_path / "out")
-    assert found.masks.shape == (3, 4, (size[0] * size[1] + 7) // 8)
-    assert np.array_equal(masks(found), np.stack([i.masks for i in items]))
+    assert len(found.masks) == 3 * 4 * ((size[0] * size[1] + 7) // 8)
+    assert same(found, items)
 
 
 @pytest.mark.parametrize(
@@ -138,6 +163,96 @@ def test_an_empty_folder_will_do(tmp_path):
     assert files(tmp_path / "out").keys() == FILES
 
 
+def test_sizes_raters_and_weights_differ_from_image_to_image(tmp_path):
+    items = [
+        item("a", size=(3, 5)),
+        item("b", size=(9, 2), masks=np.ones((1, 9, 2), np.uint8)),
+        item("c", size=(4, 4), masks=np.eye(4, dtype=np.uint8)[None].repeat(3, 0)),
+    ]
+    items[2] = dataclasses.replace(items[2], weights=(2.0, 0.0, 0.5))
+    write_prepared(items, tmp_path / "out", {})
+    found = open_prepared(tmp_path / "out", verify=True)
+    assert same(found, items)
+    assert found.sizes == [(3, 5), (4, 4), (9, 2)]
+    expected = [[0.25, 0.25, 0.25, 0.25], [1, 0, 0, 0], [0.8, 0, 0.2, 0]]
+    assert np.array_equal(found.q, np.array(expected, np.float32))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "int16", "int32", "float32"])
+def test_values_of_every_type_and_channel_survive(tmp_path, dtype):
+    random = np.random.default_rng(0)
+    whole = dtype != "float32"
+    values = random.integers(0, 120, (3, 3, 5)) if whole else random.normal(size=(3, 3, 5))
+    one = item(image=values.astype(dtype))
+    big_endian = values.astype(np.dtype(dtype).newbyteorder(">"))
+    write_prepared([one], tmp_path / "out", {})
+    write_prepared([item(image=big_endian)], tmp_path / "other", {})
+    assert same(open_prepared(tmp_path / "out"), [one])
+    assert files(tmp_path / "out") == files(tmp_path / "other")
+    moments = open_prepared(tmp_path / "out").items[0]
+    flat = one.image.reshape(3, -1).astype(np.float64)
+    np.testing.assert_allclose(moments["mean"], flat.mean(axis=1), rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(moments["deviation"], flat.std(axis=1), rtol=1e-6)
+
+
+def test_several_classes_have_a_byte_for_each_pixel(tmp_path):
+    classes = np.arange(30, dtype=np.uint8).reshape(2, 3, 5) % 3
+    write_prepared([item(masks=classes)], tmp_path / "out", {}, labels=("background", "a", "b"))
+    found = open_prepared(tmp_path / "out")
+    assert (found.folder / "masks.bin").read_bytes() == classes.tobytes()
+    assert np.array_equal(found.masks_of(0), classes)
+    assert found.meta.labels == ("background", "a", "b")
+
+
+def test_the_split_is_what_the_source_says_or_else_that_of_the_patient(tmp_path):
+    train, val, test = (
+        next(n for n in map(str, range(99)) if split_of(n) == split) for split in SPLITS
+    )
+    items = [item(train), item(val), item(test), item(train, k="1", split="test")]
+    write_prepared(items, tmp_path / "out", {})
+    found = open_prepared(tmp_path / "out")
+    here = {split: {found.rows[i].id for i in found.members(split)} for split in SPLITS}
+    assert here["train"] == {f"{train}/n/0"}
+    assert here["val"] == {f"{val}/n/0"}
+    assert here["test"] == {f"{test}/n/0", f"{train}/n/1"}
+
+
+def test_the_geometry_of_a_volume_is_kept_once(tmp_path):
+    affine = np.array([[-0.7, 0, 0, 10.5], [0, 0.1 + 0.2, 0, 1e-9], [0, 0, 2.5, -3], [0, 0, 0, 1]])
+    slices = [item(k=str(k), geometry=Geometry(affine, (5, 3, 2), 2)) for k in range(2)]
+    write_prepared([*slices, item("q")], tmp_path / "out", {})
+    found = open_prepared(tmp_path / "out").volumes()
+    assert list(found) == [("p", "n")]
+    geometry = found["p", "n"]
+    assert np.array_equal(geometry.affine, affine)  # to the bit
+    assert (geometry.shape, geometry.axis) == ((5, 3, 2), 2)
+    (tmp_path / "out" / "volumes.json").write_text("[[1]]")
+    with pytest.raises(ValueError, match=r"volumes.json must list volumes: .*; import it again"):
+        open_prepared(tmp_path / "out").volumes()
+
+
+def test_the_listed_pixels_are_annotated_and_every_class_has_its_share():
+    classes = np.zeros((2, 40, 40), np.uint8)
+    classes[0, :30, :30] = 1
+    classes[1, 5, 7:9] = 2
+    found = foreground_pixels(classes)
+    assert len(found) == 16 + 2
+    assert set(found[16:]) == {5 * 40 + 7, 5 * 40 + 8}
+    assert all((classes.reshape(2, -1)[:, pixel] > 0).any() for pixel in found)
+    assert len(foreground_pixels(np.zeros((3, 4, 4), np.uint8))) == 0
+    assert len(foreground_pixels(np.arange(256, dtype=np.uint8).reshape(1, 16, 16))) == FOREGROUND
+
+
+def test_the_normalization_that_suits_the_images_is_recorded(tmp_path):
+    image, half = np.zeros((1, 3, 5), np.int16), np.zeros((1, 3, 5), np.uint8)
+    image[0, 1], half[0, 1] = 70, 1
+    one = item(image=image, masks=half)
+    for name, ct in (("ct", True), ("mr", False)):
+        write_prepared([one], tmp_path / name, {}, ct=ct)
+    assert open_prepared(tmp_path / "mr").meta.normalize == NormalizeConfig(kind="zscore")
+    assert open_prepared(tmp_path / "ct").meta.normalize.mean == (70.0,)
+
+
 # --- what cannot be imported ----------------------------------------------------------------------
 
 
@@ -159,22 +274,40 @@ def test_what_is_bad_can_be_left_out_and_is_listed(tmp_path):
     assert found == tuple(bad)
     opened = open_prepared(tmp_path / "out", verify=True)
     assert [r.slice for r in opened.rows] == ["0", "2"]  # 1 was taken back
-    assert np.array_equal(opened.images, np.concatenate([item(k=k).image for k in "02"]))
-    assert opened.meta["left_out"] == 3
+    assert same(opened, [item(k=k) for k in "02"])
+    assert opened.meta.left_out == 3
     write_prepared([item(k="2"), item(k="0")], tmp_path / "rest", {})
     whole, rest = files(tmp_path / "out"), files(tmp_path / "rest")
     assert all(whole[name] == rest[name] for name in FILES - {"meta.json"})
 
 
-def test_slices_of_another_size_are_bad(tmp_path):
-    items = [item(k="0"), item(k="1", size=(5, 3)), item(k="2")]
-    words = r"p/n/1.png: is 4 masks of 5 x 3, and the slices before it are 4 masks of 3 x 5; mend"
-    with pytest.raises(ValueError, match=words):
-        write_prepared(items, tmp_path / "out", {})
+def _turned(it: Item) -> Item:
+    """An item with its masks turned by 90 degrees, which its type would not admit."""
+    object.__setattr__(it, "masks", it.masks.transpose(0, 2, 1))
+    return it
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        (item(k="1", image=np.zeros((3, 3, 5), np.uint8)), "has 3 channels of uint8, and the ima"),
+        (item(k="1", image=np.zeros((1, 3, 5), np.int16)), "has 1 channels of int16, and the ima"),
+        (item(k="1", image=np.zeros((1, 3, 5))), "has values of the type float64, which is not"),
+        (_turned(item(k="1")), "has masks of 5 x 3 and an image of 3 x 5 pixels"),
+        (item(k="1", masks=np.zeros((0, 3, 5), np.uint8)), "has 0 masks of 3 x 5 pixels"),
+        (item(k="1", masks=np.full((2, 3, 5), 2, np.uint8)), "has pixels of the class 2, and the"),
+        (item(k="1", weights=(1.0, 2.0)), "must have a weight of at least 0 for each of its 4 rat"),
+        (item(k="1", weights=(0.0,) * 4), "must have a weight of at least 0 for each of its 4 rat"),
+        (item(k="0"), "is a second image of the name p/n/0"),
+    ],
+)
+def test_an_image_that_does_not_fit_the_others_or_itself_is_bad(tmp_path, bad, words):
+    with pytest.raises(ValueError, match=rf"^p/n/.\.png: {words}.*; mend it, or import the rest"):
+        write_prepared([item(k="0"), bad, item(k="2")], tmp_path / "out", {})
     assert list(tmp_path.iterdir()) == []
-    found = write_prepared(items, tmp_path / "out", {}, skip_bad=True)
-    assert [b.what for b in found] == ["p/n/1.png"]
-    assert len(open_prepared(tmp_path / "out").rows) == 2
+    found = write_prepared([item(k="0"), bad, item(k="2")], tmp_path / "out", {}, skip_bad=True)
+    assert [b.what for b in found] == [bad.source]
+    assert same(open_prepared(tmp_path / "out"), [item(k="0"), item(k="2")])
 
 
 @pytest.mark.parametrize(
@@ -227,15 +360,18 @@ class _Full:
         return getattr(self.file, name)
 
 
-@pytest.mark.parametrize("name", ["unsorted", "images.npy", "masks.npy", "index.csv", "meta.json"])
-@pytest.mark.parametrize("room", [0, 130])
-def test_a_full_disk_leaves_nothing_whatever_was_being_written(tmp_path, monkeypatch, name, room):
+@pytest.mark.parametrize("name", sorted(FILES))
+@pytest.mark.parametrize(("room", "ordered"), [(0, True), (2, True), (50, True), (140, False)])
+def test_a_full_disk_leaves_nothing_whatever_was_being_written(
+    tmp_path, monkeypatch, name, room, ordered
+):
     opened = Path.open
 
     def full(path: Path, *args: Any, **options: Any) -> Any:
         file = opened(path, *args, **options)
         writes = "w" in (args[0] if args else options.get("mode", "r"))
-        return _Full(file, room) if path.name == name and writes else file
+        smallest = {"volumes.json": 3, "masks.bin": 72, "images.bin": 135}.get(name, 1000)
+        return _Full(file, min(room, smallest - 1)) if path.name == name and writes else file
 
     def text(path: Path, content: str) -> None:
         with path.open("w") as file:
@@ -243,8 +379,9 @@ def test_a_full_disk_leaves_nothing_whatever_was_being_written(tmp_path, monkeyp
 
     monkeypatch.setattr(Path, "open", full)
     monkeypatch.setattr(Path, "write_text", text)
+    items = [item(k=str(k)) for k in range(9)]
     with pytest.raises(OSError, match="No space left") as caught:
-        write_prepared([item(k=str(k)) for k in range(9)], tmp_path / "out", {})
+        write_prepared(items if ordered else items[::-1], tmp_path / "out", {})
     assert caught.value.errno == errno.ENOSPC
     assert list(tmp_path.iterdir()) == []
 
@@ -340,6 +477,13 @@ def _meta(folder: Path, **change: Any) -> None:
     (folder / "meta.json").write_text(json.dumps(content))
 
 
+def _item(folder: Path, **change: Any) -> None:
+    items = np.load(folder / "items.npy")
+    for name, value in change.items():
+        items[name][2] = value
+    np.save(folder / "items.npy", items)
+
+
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
@@ -355,24 +499,32 @@ def _meta(folder: Path, **change: Any) -> None:
             "meta.json must have at most 1048576 bytes",
         ),
         (
-            lambda f: _meta(f, format="mue prepared slices 2"),
-            "must be of the format 'mue prepared slices 1', got 'mue prepared slices 2'; import it",
+            lambda f: _meta(f, format="mue prepared slices 1"),
+            "format must be 'mue prepared 2', got 'mue prepared slices 1'; import it again",
         ),
-        (lambda f: _meta(f, size=[3]), "meta.json must describe prepared slices"),
-        (lambda f: _meta(f, size=[3, 5, 1]), "meta.json must describe prepared slices"),
-        (lambda f: _meta(f, slices=6), "index.csv must have 6 slices, got 5; import it again"),
-        (
-            lambda f: _meta(f, raters=3),
-            r"masks.npy must hold bytes of shape \(5, 3, 2\), got uint8 \(5, 4, 2\); import it",
-        ),
-        (
-            lambda f: _meta(f, size=[5, 3]),
-            r"images.npy must hold bytes of shape \(5, 5, 3\), got uint8 \(5, 3, 5\); import it",
-        ),
+        (lambda f: _meta(f, images=6), "index.csv must have 6 slices, got 5; import it again"),
+        (lambda f: _meta(f, images=0), "it must have at least one image"),
+        (lambda f: _meta(f, images=float("inf")), "images must be a int, got inf; import it"),
+        (lambda f: _meta(f, images=True), "images must be a int, got True"),
+        (lambda f: _meta(f, channels=float("nan")), "channels must be a int, got nan"),
+        (lambda f: _meta(f, channels=2), "items.npy must describe 5 images of 2 channels"),
+        (lambda f: _meta(f, channels=None), "channels must be a int, got None"),
+        (lambda f: _meta(f, dtype="complex64"), "dtype must be one of uint8, uint16, int16"),
+        (lambda f: _meta(f, dtype="int16"), "images.bin must have 150 bytes, got 75; import it"),
+        (lambda f: _meta(f, labels=None), "labels must be a list, got None"),
+        (lambda f: _meta(f, labels=[1]), r"labels\[0\] must be a str, got 1"),
+        (lambda f: _meta(f, labels=["a"] * 300), "at most 256 labels"),
+        (lambda f: _meta(f, labels=["a", "b", "c"]), "masks.bin must have 300 bytes, got 40"),
+        (lambda f: _meta(f, normalize={"kind": "window"}), "data.normalize.low must be one number"),
+        (lambda f: _meta(f, normalize={"low": [float("inf")]}), "normalize.low must be finite"),
+        (lambda f: _meta(f, normalize=[]), "meta.json.normalize must be an object"),
+        (lambda f: _meta(f, sha256=None), "its origin and sha256 must be objects"),
+        (lambda f: _meta(f, sha256={}), "its sha256 must be those of the other files"),
+        (lambda f: _meta(f, origin=[]), "its origin and sha256 must be objects"),
         (lambda f: (f / "index.csv").unlink(), "index.csv must be .*; import it again"),
         (
             lambda f: _alter(f / "index.csv", lambda b: b[b.index(b"\n") + 1 :]),
-            "index.csv must be a table of patient, case, slice, source, spacing, split, and is not",
+            "index.csv must be a table of patient, case, slice, source, spacing, split, weights, ",
         ),
         (
             lambda f: _alter(f / "index.csv", lambda b: b[: b[:-1].rindex(b"\n") + 5]),
@@ -383,15 +535,39 @@ def _meta(folder: Path, **change: Any) -> None:
             "index.csv must have 5 slices, got 4; import it again",
         ),
         (lambda f: _alter(f / "index.csv", lambda b: b + b"\xff"), "index.csv must be a table"),
-        (lambda f: (f / "images.npy").unlink(), "images.npy must be a whole array.*; import it"),
-        (lambda f: _alter(f / "images.npy", lambda b: b[:-1]), "images.npy must be a whole array"),
-        (lambda f: _alter(f / "masks.npy", lambda b: b[:50]), "masks.npy must be a whole array"),
-        (lambda f: _alter(f / "masks.npy", lambda _: b""), "masks.npy must be a whole array"),
         (
-            lambda f: _alter(f / "masks.npy", lambda _: b"PK\x03\x04" + bytes(60)),
-            "masks.npy must be a whole array",
+            lambda f: _alter(f / "index.csv", lambda b: b.replace(b"0.703125 0.7", b"0.7")),
+            "index.csv must be a table",
         ),
-        (lambda f: np.save(f / "images.npy", np.zeros((5, 3, 5))), "images.npy must hold bytes of"),
+        (
+            lambda f: _alter(f / "index.csv", lambda b: b.replace(b",,\n", b",,1 2\n", 1)),
+            r"index.csv must have 4 weights for image 0, got '1 2'; import it again",
+        ),
+        (
+            lambda f: _alter(f / "index.csv", lambda b: b.replace(b",,\n", b",,1 nan 1 1\n", 1)),
+            r"index.csv must have 4 weights for image 0, got '1 nan 1 1'; import it again",
+        ),
+        (
+            lambda f: _alter(f / "index.csv", lambda b: b.replace(b",,\n", b",Train,\n", 1)),
+            "index.csv must be a table",
+        ),
+        (lambda f: (f / "images.bin").unlink(), "images.bin must have 75 bytes, got 0; import it"),
+        (lambda f: _alter(f / "images.bin", lambda b: b[:-1]), "images.bin must have 75 bytes"),
+        (lambda f: _alter(f / "masks.bin", lambda b: b + b"x"), "masks.bin must have 40 bytes"),
+        (lambda f: (f / "items.npy").unlink(), "items.npy must be a whole array"),
+        (lambda f: _alter(f / "items.npy", lambda b: b[:-1]), "items.npy must be a whole array"),
+        (lambda f: _alter(f / "items.npy", lambda _: b""), "items.npy must be a whole array"),
+        (
+            lambda f: _alter(f / "items.npy", lambda _: b"PK\x03\x04" + bytes(60)),
+            "items.npy must be a whole array",
+        ),
+        (lambda f: np.save(f / "items.npy", np.zeros(5)), "items.npy must describe 5 images"),
+        (lambda f: _item(f, h=0), "items.npy must give each image a size, and not image 2"),
+        (lambda f: _item(f, w=-5), "items.npy must give each image a size, and not image 2"),
+        (lambda f: _item(f, h=1 << 30, w=1 << 30), "items.npy must give each image a size, and"),
+        (lambda f: _item(f, raters=0), "items.npy must give each image a size, and not image 2"),
+        (lambda f: _item(f, raters=3), "masks.bin must have 38 bytes, got 40; import it again"),
+        (lambda f: _item(f, foreground=15), "items.npy must give each image a size, and not"),
     ],
 )
 @pytest.mark.parametrize("verify", [False, True])
@@ -404,14 +580,15 @@ def test_a_damaged_folder_is_refused_in_one_sentence(folder, damage, words, veri
         assert "is not what was imported" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["index.csv", "images.npy", "masks.npy"])
+@pytest.mark.parametrize("name", sorted(FILES - {"meta.json"}))
 def test_a_bit_that_has_changed_is_found_where_all_is_read(folder, name):
     path = folder / name
     open_prepared(folder, verify=True)
     content = path.read_bytes()
     last = content.rindex(b"3") if name == "index.csv" else len(content) - 1
     path.write_bytes(content[:last] + bytes([content[last] ^ 1]) + content[last + 1 :])
-    open_prepared(folder)
+    if name not in ("items.npy", "volumes.json"):
+        open_prepared(folder)
     with pytest.raises(ValueError, match=f"{name} is not what was imported; import it again"):
         open_prepared(folder, verify=True)
 
@@ -423,6 +600,6 @@ def test_a_folder_that_is_not_there_is_named(tmp_path):
 
 
 def test_an_array_with_objects_in_it_is_not_unpickled(folder):
-    np.save(folder / "images.npy", np.array([{"a": 1}]), allow_pickle=True)
-    with pytest.raises(ValueError, match=r"images.npy must be a whole array"):
+    np.save(folder / "items.npy", np.array([{"a": 1}]), allow_pickle=True)
+    with pytest.raises(ValueError, match=r"items.npy must be a whole array"):
         open_prepared(folder)

@@ -1,124 +1,305 @@
-"""The prepared form of annotated slices: a folder whose arrays are memory-mapped.
+"""The prepared form of annotated images: a folder whose arrays are memory-mapped.
 
-    meta.json    format, size, number of raters, origin, and the sha256 of the other files
-    index.csv    a line for each slice: patient, case, slice, source, spacing in mm, split
-    images.npy   n h w bytes
-    masks.npy    n r ceil(h w / 8) bytes: a bit for each pixel, row by row, the first pixel highest
+    meta.json      format, number, type and channels of the images, classes, normalization, origin,
+                   and the sha256 of the other files
+    index.csv      a line for each image: patient, case, slice, source, spacing in mm, split,
+                   weights of the raters
+    items.npy      for each image: height, width, raters, mean and deviation of each channel, and
+                   some annotated pixels
+    images.bin     the images one after another, each c h w
+    masks.bin      the masks one after another: a bit for each pixel, row by row, the first pixel
+                   highest, each mask in whole bytes; with several classes a byte for each pixel
+    volumes.json   the geometry of the volumes that slices were cut from
 
-Nothing in it depends on when or where it was written: the same source gives the same bytes. Splits
-are not stored, they are computed from the patient's name.
+Sizes and raters differ from image to image; type and channels do not. Nothing depends on when or
+where it was written: the same source gives the same bytes. A split is stored only where the source
+says it, else it is computed from the patient's name.
 """
 
 import csv
 import hashlib
 import io
 import json
+import math
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import numpy as np
+from jaxtyping import Shaped, UInt8
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from mue.atomic import new_folder
+from mue.config.schema import NormalizeConfig, from_dict
+from mue.data.images.image import Geometry
+from mue.data.normalize import choose_normalization
 from mue.data.prepared.item import Item, Key, Rejected, Row
 from mue.data.prepared.splits import SPLITS, Split, split_of
 from mue.errors import MueError
 
-META, INDEX, IMAGES, MASKS = "meta.json", "index.csv", "images.npy", "masks.npy"
-FORMAT = "mue prepared slices 1"
-_COLUMNS = tuple(field.name for field in fields(Row))
+META, INDEX, ITEMS, VOLUMES = "meta.json", "index.csv", "items.npy", "volumes.json"
+IMAGES, MASKS = "images.bin", "masks.bin"
+FORMAT = "mue prepared 2"
+FOREGROUND = 32
+"""Annotated pixels of an image that are listed, at most."""
+MAX_CLASSES = 256
+_COLUMNS = (*(field.name for field in fields(Row)), "weights")
 _MAX_META_BYTES, _MAX_INDEX_BYTES = 1 << 20, 1 << 30
+_MAX_PIXELS, _MAX_RATERS, _MAX_CHANNELS = 1 << 31, 1 << 12, 1 << 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meta:
+    """What `meta.json` says of the images."""
+
+    format: str
+    images: int  # how many
+    dtype: Literal["uint8", "uint16", "int16", "int32", "float32"]
+    channels: int
+    labels: tuple[str, ...]  # the classes, the background first; empty: one mask, not classes
+    normalize: NormalizeConfig  # what suits these images
+    left_out: int
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A prepared folder, opened: the arrays are memory-mapped."""
+    """A prepared folder, opened: the arrays are memory-mapped.
+
+    Attributes:
+        items: For each image `h`, `w`, `raters`, `mean` and `deviation` of its channels, and
+            `foreground`: up to 32 annotated pixels as row · w + column, else -1.
+        q: Weights of the raters of each image, which sum to 1; 0 where there is no rater.
+        images: All images, flat; image i is from `image_start[i]` on.
+        masks: All masks, flat bytes; those of image i are from `mask_start[i]` on.
+        digest: sha256 of `meta.json`, which holds those of the other files.
+    """
 
     folder: Path
-    meta: dict[str, Any]  # the content of `meta.json`
-    rows: tuple[Row, ...]  # one for each slice
-    images: NDArray[np.uint8]
-    masks: NDArray[np.uint8]  # packed bits
-    digest: str  # sha256 of `meta.json`, which holds those of the other files
+    meta: Meta
+    origin: dict[str, Any]
+    rows: tuple[Row, ...]
+    items: np.ndarray
+    q: NDArray[np.float32]
+    images: np.ndarray
+    masks: NDArray[np.uint8]
+    digest: str
+    image_start: NDArray[np.int64] = field(init=False)
+    mask_start: NDArray[np.int64] = field(init=False)
 
-    @property
-    def size(self) -> tuple[int, int]:
-        """Height and width of a slice."""
-        return self.images.shape[1], self.images.shape[2]
+    def __post_init__(self) -> None:
+        """Where images and masks begin follows from their sizes."""
+        values, mask_bytes = _lengths(self.meta, self.items)
+        object.__setattr__(self, "image_start", np.concatenate([[0], values.cumsum()]))
+        object.__setattr__(self, "mask_start", np.concatenate([[0], mask_bytes.cumsum()]))
 
     @property
     def raters(self) -> int:
-        """Number of masks of each slice."""
-        return self.masks.shape[1]
+        """Largest number of masks of an image."""
+        return self.q.shape[1]
+
+    @property
+    def sizes(self) -> list[tuple[int, int]]:
+        """Every height and width that an image has, ascending."""
+        return sorted(set(zip(self.items["h"].tolist(), self.items["w"].tolist(), strict=True)))
+
+    @property
+    def packed(self) -> bool:
+        """Whether a mask has a bit for each pixel; else a byte, its class."""
+        return len(self.meta.labels) <= 2
+
+    def image(self, i: int) -> Shaped[np.ndarray, "c h w"]:
+        """The values of an image, as in its file."""
+        flat = self.images[self.image_start[i] : self.image_start[i + 1]]
+        return flat.reshape(self.meta.channels, self.items["h"][i], self.items["w"][i])
+
+    def masks_of(self, i: int) -> UInt8[np.ndarray, "r h w"]:
+        """The class of each pixel of an image by each of its raters."""
+        shape = tuple(self.items[["raters", "h", "w"]][i].tolist())
+        flat = self.masks[self.mask_start[i] : self.mask_start[i + 1]].reshape(shape[0], -1)
+        if self.packed:
+            flat = np.unpackbits(flat, axis=1, count=shape[1] * shape[2])
+        return flat.reshape(shape)
 
     def members(self, split: Split) -> NDArray[np.int64]:
-        """Indices of the slices of a split, ascending."""
+        """Indices of the images of a split, ascending."""
         if split not in SPLITS:
             raise MueError(f"`split` must be one of {', '.join(SPLITS)}, got {split!r}")
-        member = [
-            i for i, row in enumerate(self.rows) if (row.split or split_of(row.patient)) == split
+        by_patient = {patient: split_of(patient) for patient in {r.patient for r in self.rows}}
+        found = [i for i, r in enumerate(self.rows) if (r.split or by_patient[r.patient]) == split]
+        return np.array(found, dtype=np.int64)
+
+    def volumes(self) -> dict[tuple[str, str], Geometry]:
+        """The geometry of each volume, by its patient and case."""
+        path = self.folder / VOLUMES
+        try:
+            return {
+                (patient, case): Geometry(np.array(affine, dtype=np.float64), (i, j, k), axis)
+                for patient, case, affine, (i, j, k), axis in json.loads(path.read_bytes())
+            }
+        except (OSError, ValueError, TypeError, RecursionError) as error:
+            raise MueError(f"{path} must list volumes: {error}; import it again") from None
+
+
+def item_type(channels: int) -> np.dtype:
+    """The type of a row of `items.npy`."""
+    return np.dtype(
+        [
+            *((name, "<i4") for name in ("h", "w", "raters")),
+            *((name, "<f4", (channels,)) for name in ("mean", "deviation")),
+            ("foreground", "<i4", (FOREGROUND,)),
         ]
-        return np.array(member, dtype=np.int64)
+    )
+
+
+def _lengths(meta: Meta, items: np.ndarray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Values of each image, and bytes of its masks."""
+    pixels = items["h"].astype(np.int64) * items["w"]
+    mask = -(-pixels // 8) if len(meta.labels) <= 2 else pixels
+    return meta.channels * pixels, mask * items["raters"]
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+class _Entry(NamedTuple):
+    """An image that was written."""
+
+    row: Row
+    weights: tuple[float, ...] | None
+    geometry: Geometry | None
+    item: np.ndarray
+    foreground: np.ndarray  # values of the annotated pixels that are listed
+    at: tuple[int, int]  # where its pixels and its masks begin
 
 
 def write_prepared(
-    items: Iterable[Item | Rejected], out: Path, origin: dict[str, Any], *, skip_bad: bool = False
+    items: Iterable[Item | Rejected],
+    out: Path,
+    origin: dict[str, Any],
+    *,
+    labels: Sequence[str] = (),
+    ct: bool = False,
+    skip_bad: bool = False,
 ) -> tuple[Rejected, ...]:
-    """Write slices to a new prepared folder, whole or not at all, ordered by their names.
+    """Write images to a new prepared folder, whole or not at all, ordered by their names.
 
-    The slices come in any order and are not kept in memory: they are written as they come, and
-    copied in order at the end. Returns what could not be imported, which without `skip_bad` is an
-    error.
+    The images come in any order and are not kept in memory: they are written as they come, and
+    copied in order at the end where they were not. Returns what could not be imported, which
+    without `skip_bad` is an error.
+
+    `labels` names the classes, the background first. `ct` says that values are Hounsfield units,
+    which decides their normalization.
     """
-    rows: dict[Key, tuple[int, Row]] = {}
+    entries: dict[Key, _Entry] = {}
     rejected: list[Rejected] = []
+    first: Item | None = None
     with new_folder(out) as folder:
-        shape: tuple[int, ...] | None = None
-        with (folder / "unsorted").open("w+b") as unsorted:
+        with (folder / IMAGES).open("wb") as images, (folder / MASKS).open("wb") as masks:
             for item in items:
                 if isinstance(item, Item):
-                    shape = shape or item.masks.shape
-                    if item.masks.shape == shape:
-                        rows[item.key] = unsorted.tell(), _row(item)
-                        bits = np.packbits(
-                            item.masks.astype(bool).reshape(len(item.masks), -1), axis=1
-                        )
-                        unsorted.write(item.image.tobytes() + bits.tobytes())
+                    why = _flaw(item, first or item, labels)
+                    if why is None and item.key in entries:
+                        why = f"is a second image of the name {item.id}"
+                    if why is None:
+                        first = first or item
+                        entries[item.key] = _entry(item, (images.tell(), masks.tell()))
+                        images.write(_little_endian(item.image).tobytes())
+                        masks.write(_packed(item.masks, labels).tobytes())
                         continue
-                    why = "is {} masks of {} x {}, and the slices before it are {} masks of {} x {}"
-                    item = Rejected(item.source, why.format(*item.masks.shape, *shape))
+                    item = Rejected(item.source, why)
                 if not skip_bad:
                     raise MueError(
                         f"{item.what}: {item.why}; mend it, or import the rest with --skip-bad"
                     )
                 rejected.append(item)
                 if item.key is not None:
-                    rows.pop(item.key, None)
-            if shape is None or not rows:
-                why = f": {rejected[0].what}: {rejected[0].why}" if rejected else ""
-                raise MueError(f"the source must hold at least one whole slice, and has none{why}")
-            ordered = [rows[key] for key in sorted(rows, key=_natural)]
-            _sort(unsorted, [offset for offset, _ in ordered], shape, folder)
-        (folder / "unsorted").unlink()
-        table = csv.writer(lines := _Lines(newline=""))
-        table.writerow(_COLUMNS)
-        table.writerows(_cells(row) for _, row in ordered)
-        (folder / INDEX).write_bytes(lines.getvalue().encode())
-        meta = {
-            "format": FORMAT,
-            "slices": len(ordered),
-            "size": list(shape[1:]),
-            "raters": shape[0],
-            "origin": origin,
-            "left_out": len(rejected),
-            "sha256": {name: _digest(folder / name) for name in (INDEX, IMAGES, MASKS)},
-        }
-        (folder / META).write_text(json.dumps(meta, indent=2) + "\n")
+                    entries.pop(item.key, None)
+        if first is None or not entries:
+            why = f": {rejected[0].what}: {rejected[0].why}" if rejected else ""
+            raise MueError(f"the source must hold at least one whole slice, and has none{why}")
+        ordered = [entries[key] for key in sorted(entries, key=_natural)]
+        meta = Meta(
+            format=FORMAT,
+            images=len(ordered),
+            dtype=cast("Any", first.image.dtype.name),
+            channels=len(first.image),
+            labels=tuple(labels),
+            normalize=choose_normalization(
+                first.image.dtype,
+                ct=ct,
+                foreground=np.concatenate([entry.foreground for entry in ordered], axis=1),
+            ),
+            left_out=len(rejected),
+        )
+        _write_tables(folder, meta, ordered)
+        names = (INDEX, ITEMS, IMAGES, MASKS, VOLUMES)
+        digests = {"sha256": {name: _digest(folder / name) for name in names}}
+        content = asdict(meta) | {"origin": origin} | digests
+        (folder / META).write_text(json.dumps(content, indent=2) + "\n")
     return tuple(rejected)
+
+
+def _flaw(item: Item, first: Item, labels: Sequence[str]) -> str | None:
+    """What is wrong with an item, as a clause that follows on its name."""
+    (c, *size), (r, *mask_size), dtype = item.image.shape, item.masks.shape, item.image.dtype
+    classes, weights = max(2, len(labels)), item.weights
+    if dtype.name not in get_args(Meta.__annotations__["dtype"]):
+        return f"has values of the type {dtype}, which is not prepared"
+    if (dtype, c) != (first.image.dtype, len(first.image)):
+        return (
+            f"has {c} channels of {dtype}, and the images before it have {len(first.image)} of "
+            f"{first.image.dtype}"
+        )
+    if size != mask_size:
+        one, other = ("{} x {}".format(*s) for s in (mask_size, size))
+        return f"has masks of {one} and an image of {other} pixels"
+    if not (0 < r <= _MAX_RATERS and 0 < size[0] * size[1] < _MAX_PIXELS and c <= _MAX_CHANNELS):
+        return f"has {r} masks of {size[0]} x {size[1]} pixels in {c} channels"
+    if (largest := int(item.masks.max())) >= classes:
+        return f"has pixels of the class {largest}, and the classes are 0 to {classes - 1}"
+    if weights is not None and not (
+        len(weights) == r and min(weights) >= 0 and 0 < sum(weights) < math.inf
+    ):
+        return f"must have a weight of at least 0 for each of its {r} raters, got {weights}"
+    return None
+
+
+def _entry(item: Item, at: tuple[int, int]) -> _Entry:
+    c, h, w = item.image.shape
+    pixels = foreground_pixels(item.masks)
+    flat = item.image.reshape(c, -1)
+    record = np.zeros((), item_type(c))
+    record["h"], record["w"], record["raters"] = h, w, len(item.masks)
+    record["mean"] = flat.mean(axis=1, dtype=np.float64)
+    record["deviation"] = flat.std(axis=1, dtype=np.float64)
+    record["foreground"] = -1
+    record["foreground"][: len(pixels)] = pixels
+    row = Row(**{f.name: getattr(item, f.name) for f in fields(Row)})
+    return _Entry(row, item.weights, item.geometry, record, flat[:, pixels], at)
+
+
+def foreground_pixels(masks: UInt8[np.ndarray, "r h w"]) -> NDArray[np.int64]:
+    """Some annotated pixels, as row · w + column: for each class alike, spread over its pixels."""
+    flat = masks.reshape(len(masks), -1)
+    present = np.flatnonzero(np.bincount(flat.reshape(-1), minlength=2)[1:]) + 1
+    found: list[NDArray[np.int64]] = []
+    for label in present[:FOREGROUND]:
+        where = np.flatnonzero((flat == label).any(axis=0))
+        share = FOREGROUND // min(len(present), FOREGROUND)
+        found.append(where[np.unique(np.linspace(0, len(where) - 1, share).round().astype(int))])
+    return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
+
+
+def _little_endian(array: np.ndarray) -> np.ndarray:
+    return array.astype(array.dtype.newbyteorder("<"), copy=False)
+
+
+def _packed(masks: UInt8[np.ndarray, "r h w"], labels: Sequence[str]) -> UInt8[np.ndarray, "r n"]:
+    flat = masks.reshape(len(masks), -1)
+    return np.packbits(flat, axis=1) if len(labels) <= 2 else flat
 
 
 def _natural(key: tuple[str, ...]) -> list[tuple[int, int, str]]:
@@ -127,27 +308,46 @@ def _natural(key: tuple[str, ...]) -> list[tuple[int, int, str]]:
     return [(0, int(p), p) if p.isdecimal() else (1, 0, p) for p in parts]
 
 
-def _sort(unsorted: BinaryIO, offsets: list[int], shape: tuple[int, ...], folder: Path) -> None:
-    """Copy the slices in order to their two files."""
-    r, h, w = shape
-    image_bytes, mask_bytes = h * w, -(-h * w // 8)
-    with (folder / IMAGES).open("wb") as images, (folder / MASKS).open("wb") as masks:
-        for file, sides in ((images, (h, w)), (masks, (r, mask_bytes))):
-            header = {"descr": "|u1", "fortran_order": False, "shape": (len(offsets), *sides)}
-            npy.write_array_header_1_0(file, header)
-        for offset in offsets:
-            unsorted.seek(offset)
-            images.write(unsorted.read(image_bytes))
-            masks.write(unsorted.read(r * mask_bytes))
+def _write_tables(folder: Path, meta: Meta, entries: Sequence[_Entry]) -> None:
+    """Everything but `meta.json`; images and masks are put in order."""
+    items = np.stack([entry.item for entry in entries])
+    (folder / ITEMS).write_bytes(_npy(items))
+    lengths = _lengths(meta, items)
+    size_of_value = np.dtype(meta.dtype).itemsize
+    for i, (name, size) in enumerate(((IMAGES, size_of_value), (MASKS, 1))):
+        starts = [entry.at[i] for entry in entries]
+        _reorder(folder / name, starts, (lengths[i] * size).tolist())
+    table = csv.writer(lines := _Lines(newline=""))
+    table.writerow(_COLUMNS)
+    table.writerows(_cells(entry) for entry in entries)
+    (folder / INDEX).write_bytes(lines.getvalue().encode())
+    volumes = {entry.row.key[:2]: entry.geometry for entry in entries if entry.geometry}
+    listed = [[*key, g.affine.tolist(), g.shape, g.axis] for key, g in volumes.items()]
+    (folder / VOLUMES).write_text(json.dumps(listed) + "\n")
 
 
-def _row(item: Item) -> Row:
-    return Row(**{name: getattr(item, name) for name in _COLUMNS})
+def _npy(array: np.ndarray) -> bytes:
+    np.save(file := io.BytesIO(), array)
+    return file.getvalue()
 
 
-def _cells(row: Row) -> list[str]:
-    spacing = "" if row.spacing is None else "{!r} {!r}".format(*row.spacing)
-    return [*row.key, row.source, spacing, row.split or ""]
+def _reorder(path: Path, starts: Sequence[int], lengths: Sequence[int]) -> None:
+    """Rewrite a file as these pieces of it, unless it is so already."""
+    ends = np.cumsum(lengths).tolist()
+    if list(starts) == [0, *ends[:-1]] and path.stat().st_size == ends[-1]:
+        return
+    unsorted = path.rename(path.with_name("unsorted"))
+    with unsorted.open("rb") as source, path.open("wb") as target:
+        for start, length in zip(starts, lengths, strict=True):
+            source.seek(start)
+            target.write(source.read(length))
+    unsorted.unlink()
+
+
+def _cells(entry: _Entry) -> list[str]:
+    row = entry.row
+    spacing, weights = (" ".join(map(repr, v or ())) for v in (row.spacing, entry.weights))
+    return [*row.key, row.source, spacing, row.split or "", weights]
 
 
 class _Lines(io.StringIO):
@@ -162,6 +362,9 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+# --- opening --------------------------------------------------------------------------------------
+
+
 def open_prepared(folder: str | Path, *, verify: bool = False) -> Prepared:
     """Open a prepared folder. Only the index is read; `verify` reads all and compares digests."""
     folder = Path(folder)
@@ -171,27 +374,28 @@ def open_prepared(folder: str | Path, *, verify: bool = False) -> Prepared:
             f"{folder} is not prepared data: it must hold {META}; make it by `mue data import`"
         )
     content = _read(path, _MAX_META_BYTES)
-    try:
-        meta = json.loads(content)
-        n, (h, w), raters = int(meta["slices"]), map(int, meta["size"]), int(meta["raters"])
-        known = meta["format"] == FORMAT
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise MueError(f"{path} must describe prepared slices, and does not: {error!r}") from None
-    if not known:
+    meta, origin, digests = _read_meta(path, content)
+    for name in digests if verify else ():
+        if not (folder / name).is_file() or _digest(folder / name) != digests[name]:
+            raise MueError(f"{folder / name} is not what was imported; import it again")
+    rows, weights = _read_index(folder / INDEX)
+    if len(rows) != meta.images:
         raise MueError(
-            f"{path} must be of the format {FORMAT!r}, got {meta['format']!r}; import it again"
+            f"{folder / INDEX} must have {meta.images} slices, got {len(rows)}; import it again"
         )
-    if verify:
-        for name in (INDEX, IMAGES, MASKS):
-            exists = (folder / name).is_file()
-            if not exists or _digest(folder / name) != meta.get("sha256", {}).get(name):
-                raise MueError(f"{folder / name} is not what was imported; import it again")
-    rows = _read_index(folder / INDEX)
-    if len(rows) != n:
-        raise MueError(f"{folder / INDEX} must have {n} slices, got {len(rows)}; import it again")
-    images = _map(folder / IMAGES, (n, h, w))
-    masks = _map(folder / MASKS, (n, raters, -(-h * w // 8)))
-    return Prepared(folder, meta, rows, images, masks, hashlib.sha256(content).hexdigest())
+    items = _read_items(folder / ITEMS, meta)
+    values, mask_bytes = (int(length.sum()) for length in _lengths(meta, items))
+    return Prepared(
+        folder=folder,
+        meta=meta,
+        origin=origin,
+        rows=rows,
+        items=items,
+        q=_rater_weights(folder / INDEX, items["raters"], weights),
+        images=_map(folder / IMAGES, np.dtype(meta.dtype), values),
+        masks=_map(folder / MASKS, np.dtype(np.uint8), mask_bytes),
+        digest=hashlib.sha256(content).hexdigest(),
+    )
 
 
 def _read(path: Path, max_bytes: int) -> bytes:
@@ -200,40 +404,103 @@ def _read(path: Path, max_bytes: int) -> bytes:
     return path.read_bytes()
 
 
-def _read_index(path: Path) -> tuple[Row, ...]:
+def _read_meta(path: Path, content: bytes) -> tuple[Meta, dict[str, Any], dict[str, str]]:
+    """What `meta.json` says, where the images came from, and the digests of the files."""
+    try:
+        given = json.loads(content)
+        if not isinstance(given, dict):
+            raise MueError("it is no object")
+        if (form := given["format"]) != FORMAT:
+            raise MueError(f"its format must be {FORMAT!r}, got {form!r}")
+        meta = from_dict(Meta, {f.name: given[f.name] for f in fields(Meta)}, META)
+        origin, digests = given["origin"], given["sha256"]
+        if not isinstance(origin, dict) or not isinstance(digests, dict):
+            raise MueError("its origin and sha256 must be objects")
+        if set(digests) != {INDEX, ITEMS, IMAGES, MASKS, VOLUMES}:
+            raise MueError("its sha256 must be those of the other files")
+        counts = meta.images >= 1 and 1 <= meta.channels <= _MAX_CHANNELS
+        if not counts or len(meta.labels) > MAX_CLASSES:
+            raise MueError("it must have at least one image and channel, and at most 256 labels")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise MueError(
+            f"{path} must describe prepared images, and does not: {error}; import it again"
+        ) from None
+    return meta, origin, digests
+
+
+def _read_index(path: Path) -> tuple[tuple[Row, ...], list[str]]:
+    """The rows, and the weights of their raters as they are written."""
     try:
         table = csv.reader(io.StringIO(_read(path, _MAX_INDEX_BYTES).decode(), newline=""))
         if tuple(next(table, ())) != _COLUMNS:
             raise MueError("its first line differs")
-        return tuple(_row_of(cells) for cells in table)
-    except (OSError, ValueError, csv.Error) as error:
+        lines = list(table)
+        return tuple(_row(cells[:-1]) for cells in lines), [cells[-1] for cells in lines]
+    except (OSError, ValueError, KeyError, IndexError, csv.Error) as error:
         raise MueError(
             f"{path} must be a table of {', '.join(_COLUMNS)}, and is not: {error}; import it again"
         ) from None
 
 
-def _row_of(cells: list[str]) -> Row:
+_SPLIT: dict[str, Split | None] = {"": None, "train": "train", "val": "val", "test": "test"}
+
+
+def _row(cells: list[str]) -> Row:
     patient, case, name, source, spacing, split = cells
     y, x = map(float, spacing.split()) if spacing else (0.0, 0.0)
-    splits: dict[str, Split | None] = {"": None, "train": "train", "val": "val", "test": "test"}
     return Row(
         patient=patient,
         case=case,
         slice=name,
         source=source,
         spacing=(y, x) if spacing else None,
-        split=splits[split],
+        split=_SPLIT[split],
     )
 
 
-def _map(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
+def _read_items(path: Path, meta: Meta) -> np.ndarray:
     try:
-        array = npy.open_memmap(path, mode="r")
-    except (OSError, ValueError, EOFError) as error:
+        items = npy.open_memmap(path, mode="r")
+    except (OSError, ValueError, EOFError, OverflowError) as error:
         raise MueError(f"{path} must be a whole array: {error}; import it again") from None
-    if array.shape != shape or array.dtype != np.uint8:
+    if items.dtype != item_type(meta.channels) or items.shape != (meta.images,):
         raise MueError(
-            f"{path} must hold bytes of shape {shape}, got {array.dtype} {array.shape}; "
-            "import it again"
+            f"{path} must describe {meta.images} images of {meta.channels} channels, "
+            f"got {items.shape}; import it again"
         )
-    return array
+    h, w, raters = (items[name].astype(np.int64) for name in ("h", "w", "raters"))
+    pixels, pixel = h * w, items["foreground"]
+    whole = (np.minimum(np.minimum(h, w), raters) > 0) & (pixels < _MAX_PIXELS)
+    whole &= (raters <= _MAX_RATERS) & ((pixel >= -1) & (pixel < pixels[:, None])).all(axis=1)
+    if not whole.all():
+        i = int(np.argmin(whole))
+        raise MueError(f"{path} must give each image a size, and not image {i}; import it again")
+    return items
+
+
+def _rater_weights(path: Path, raters: np.ndarray, weights: list[str]) -> NDArray[np.float32]:
+    """The weights of raters: equal, or those that are written."""
+    here = np.arange(raters.max()) < raters[:, None]
+    q = (here / raters[:, None]).astype(np.float32)
+    for i, text in enumerate(weights):
+        if text:
+            try:
+                given = np.array(text.split(), dtype=np.float64)
+                q[i, : raters[i]] = given / given.sum()
+            except ValueError:
+                given = np.array([-1.0])
+            if not ((given >= 0).all() and given.sum() > 0 and np.isfinite(given).all()):
+                raise MueError(
+                    f"{path} must have {raters[i]} weights for image {i}, got {text!r}; "
+                    "import it again"
+                )
+    return q
+
+
+def _map(path: Path, dtype: np.dtype, values: int) -> np.ndarray:
+    size = path.stat().st_size if path.is_file() else 0
+    if size != values * dtype.itemsize:
+        raise MueError(
+            f"{path} must have {values * dtype.itemsize} bytes, got {size}; import it again"
+        )
+    return np.memmap(path, dtype=dtype.newbyteorder("<"), mode="r")

@@ -17,7 +17,7 @@ class DataSummary:
     slices: int
     annotated: tuple[int, ...]  # slices with 0, 1, … r masks that are not empty
     splits: dict[str, tuple[int, int]]  # patients and slices of each split
-    size: tuple[int, int]  # height and width
+    sizes: tuple[tuple[int, int], ...]  # every height and width there is
     spacing: tuple[float, float] | None  # smallest and largest mm from pixel to pixel, where known
     form: str  # what they were imported from
     digest: str  # sha256 of all of it
@@ -26,7 +26,9 @@ class DataSummary:
 def summarize(prepared: Prepared) -> DataSummary:
     """Count what prepared slices hold."""
     rows = prepared.rows
-    annotated = prepared.masks.any(axis=2).sum(axis=1)
+    annotated = np.array(
+        [prepared.masks_of(i).any(axis=(1, 2)).sum() for i in range(len(rows))], dtype=np.int64
+    )
     members = {split: [rows[i] for i in prepared.members(split)] for split in SPLITS}
     spacing = [mm for row in rows for mm in row.spacing or ()]
     return DataSummary(
@@ -35,8 +37,8 @@ def summarize(prepared: Prepared) -> DataSummary:
         slices=len(rows),
         annotated=tuple(np.bincount(annotated, minlength=prepared.raters + 1).tolist()),
         splits={name: (len({r.patient for r in m}), len(m)) for name, m in members.items()},
-        size=prepared.size,
+        sizes=tuple(prepared.sizes),
         spacing=(min(spacing), max(spacing)) if spacing else None,
-        form=str(prepared.meta.get("origin", {}).get("form", "unknown")),
+        form=str(prepared.origin.get("form", "unknown")),
         digest=prepared.digest,
     )
