@@ -72,7 +72,7 @@ def window_size(size: tuple[int, int], config: AugmentConfig) -> tuple[int, int]
 
     >>> window_size((64, 64), AugmentConfig())
     (64, 64)
-    >>> window_size((64, 64), AugmentConfig(rotate=180, scale=0.25, shift=0.1))
+    >>> window_size((64, 64), AugmentConfig(rotate=180.0, scale=0.25, shift=0.1))
     (128, 128)
     """
 
