@@ -53,7 +53,7 @@ def write_sparse(folder: Path, images: int) -> None:
 
 
 def main(images: int) -> None:
-    """Print the CPU seconds to open, to make a data set of the training split, and to load a batch."""
+    """Print the CPU seconds to open, to make a data set of a split, and to load a batch."""
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / "sparse"
         write_sparse(folder, images)

@@ -90,7 +90,7 @@ def test_a_row_has_the_crop_then_raters_then_modes(case, modes, words, pixels):
         at, drawn_in = outline_of(strongest)
         np.testing.assert_allclose(at, where)
         assert drawn_in == colour
-    heads = ["CT", "rater 1", "rater 2", "mode 1", "mode 2", "mode 3"]
+    heads = ["image", "rater 1", "rater 2", "mode 1", "mode 2", "mode 3"]
     for ax, head in zip(grid[0, :6], heads, strict=True):
         assert head in words(ax)
         assert head not in words(grid[1, 0])
@@ -149,7 +149,7 @@ def test_a_slice_is_named_with_its_patient_once(case, modes, words):
 
 def test_a_long_name_keeps_its_end(modes, case, words):
     long = Case(case.x, case.ys, case.q, ("1." * 60 + "77/0/3", "s"), case.group)
-    (name,) = (w for w in words(panels(plot_cases(long, modes, ""), 2)[0, 0]) if w != "CT")
+    (name,) = (w for w in words(panels(plot_cases(long, modes, ""), 2)[0, 0]) if w != "image")
     assert name.startswith("…")
     assert name.endswith("77/0/3")
     assert len(name) == 64
@@ -212,7 +212,7 @@ def test_no_texts_of_the_grid_overlap(rows, k, overlapping):
 def test_what_is_no_slice_is_refused(modes):
     q, names = torch.ones(2, 1), ("a", "b")
     vectors = Case(torch.zeros(2, 3), torch.zeros(2, 1, 3), q, names, names)
-    with pytest.raises(ValueError, match=r"`case` must hold slices, b 1 h w.*\(2, 3\)"):
+    with pytest.raises(ValueError, match=r"`case` must hold images, b c h w.*\(2, 3\)"):
         plot_cases(vectors, modes, "")
 
 
@@ -296,3 +296,19 @@ def test_the_same_slices_give_the_same_file(case, modes, tmp_path):
     for name in ("one", "two"):
         save_figure(plot_cases(case, modes, "title"), tmp_path / name, dpi=40)
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
+def test_colours_and_classes_are_shown_and_a_missing_rater_is_blank(words):
+    """Two images of standardized colours, three classes; the second has one rater of two."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 3, H, W, generator=generator)
+    ys = torch.nn.functional.one_hot(torch.randint(3, (2, 2, H, W), generator=generator), 3)
+    ys = ys.movedim(-1, 2).float()
+    case = Case(x, ys, torch.tensor([[0.5, 0.5], [1.0, 0.0]]), ("a", "b"), ("p", "q"))
+    h = Hypotheses(ys.clone(), torch.tensor([[0.6, 0.4], [0.6, 0.4]]), torch.zeros(2, 2).long())
+    grid = panels(plot_cases(case, alone(h), "", limit=2), 2)
+    shown = np.asarray(grid[0, 0].images[0].get_array())
+    assert shown.shape == (H, W, 3)
+    assert (shown.min(), shown.max()) == (0, 1)
+    assert [bool(ax.images) for ax in grid[:, 2]] == [True, False]
+    assert outlines(grid[0, 1])

@@ -19,6 +19,8 @@ from mue.errors import MueError
 from mue.modes import Modes
 from mue.plots.panels import (
     annotate,
+    as_shown,
+    foreground,
     is_ranked,
     shorten,
     show_blank,
@@ -90,12 +92,12 @@ def plot_codes(case: Case, hypotheses: Hypotheses, title: str, *, min_prob: floa
 def _masks(case: Case, y: Tensor) -> Bool[np.ndarray, "b k h w"]:
     """The answers as masks: their probabilities cut at one half."""
     x, ys = case.x, case.ys
-    if not (x.ndim == 4 and x.shape[1] == 1 and ys.ndim == y.ndim == 5 and len(y) == len(x)):
+    if not (x.ndim == 4 and ys.ndim == y.ndim == 5 and len(y) == len(x)):
         raise MueError(
-            "`case` must hold slices, b 1 h w, with masks, b m 1 h w, and the answers to them must "
-            f"be b k 1 h w; got {tuple(x.shape)}, {tuple(ys.shape)} and {tuple(y.shape)}"
+            "`case` must hold images, b c h w, with masks, b m c h w, and the answers to them must "
+            f"be b k c h w; got {tuple(x.shape)}, {tuple(ys.shape)} and {tuple(y.shape)}"
         )
-    return (y > 0.5).any(dim=2).cpu().numpy()
+    return foreground(y)
 
 
 def _plot_rows(
@@ -112,8 +114,8 @@ def _plot_rows(
 
     With the members of each answer go the masks of the raters, after the crop.
     """
-    x, ys = case.x[:, 0].detach().cpu().float().numpy(), _masks(case, case.ys)
-    b, h, w = x.shape
+    x, ys = [as_shown(image) for image in case.x], _masks(case, case.ys)
+    b, h, w = len(x), *x[0].shape[:2]
     r = 0 if members is None else ys.shape[1]
     ratios = [1.0] * (1 + r) + [0.12] + [1.0] * len(headings) + [0.5]
     cell = min(_CELL, _PAGE / sum(ratios))
@@ -134,7 +136,10 @@ def _plot_rows(
             name = shorten(name if patient in name else f"{patient}  {name}", 64)
             label = annotate(row[0], name, (0.0, 1.0), 2.5, fontsize=SMALL, color=GREY)
             label.set_in_layout(False)  # it may be wider than its panel without widening it
-            for ax, y in zip(row[1:], ys[i, :r], strict=False):
+            for ax, y, weight in zip(row[1:], ys[i, :r], case.q[i], strict=False):
+                if weight == 0:
+                    show_blank(ax, (h, w))
+                    continue
                 show_slice(ax, x[i], window)
                 show_mask(ax, y, ys[i, :0], _RATER)
             for j, ax in enumerate(row[1 + r : -1]):
@@ -149,7 +154,7 @@ def _plot_rows(
             end = f"rest\n{rest:.3f}" if ranked else "not\nranked"
             row[-1].set_axis_off()
             row[-1].text(0, 0.5, end, transform=row[-1].transAxes, va="center", color=GREY)
-        heads = ["CT", *(f"rater {j + 1}" for j in range(r)), *headings]
+        heads = ["image", *(f"rater {j + 1}" for j in range(r)), *headings]
         for ax, heading in zip(axes[0, :-1], heads, strict=True):
             annotate(ax, heading, (0.5, 1.0), 14.0, ha="center", color=INK)
     return figure

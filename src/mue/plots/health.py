@@ -11,7 +11,15 @@ from matplotlib.figure import Figure
 
 from mue.errors import MueError
 from mue.evaluation.health import BLENDS, DUPLICATES, CodeHealth, HealthReport
-from mue.plots.panels import show_blank, show_mask, show_picture, show_slice, window_around
+from mue.plots.panels import (
+    as_shown,
+    foreground,
+    show_blank,
+    show_mask,
+    show_picture,
+    show_slice,
+    window_around,
+)
 from mue.plots.style import BLUE, GREY, INK, RED, SMALL, legend_below, new_figure, style_axes
 
 _CODES = 12
@@ -78,10 +86,10 @@ def _show_images(
 ) -> None:
     case, h = report.case, report.hypotheses
     for i, row in enumerate(axes):
-        masks = (torch.cat([h.y[i], case.ys[i]]) > 0.5).any(dim=1).numpy()
+        masks, x = foreground(torch.cat([h.y[i], case.ys[i]])), as_shown(case.x[i])
         window = window_around(masks, min_share=0.4)
         if outlines:
-            show_slice(row[0], case.x[i, 0].numpy(), window)
+            show_slice(row[0], x, window)
         else:
             show_picture(row[0], case.x[i])
         row[0].spines[:].set(visible=True, edgecolor=RED, linewidth=1.2)
@@ -90,7 +98,7 @@ def _show_images(
             if not len(answer):  # it was too improbable for this input to be decoded
                 show_blank(ax, (case.x.shape[-2], case.x.shape[-1]))
             elif outlines:
-                show_slice(ax, case.x[i, 0].numpy(), window)
+                show_slice(ax, x, window)
                 show_mask(ax, masks[answer[0]], masks[:0], BLUE)
             else:
                 show_picture(ax, h.y[i, answer[0]])

@@ -37,7 +37,25 @@ def window_around(masks: Bool[np.ndarray, "m h w"], *, min_share: float = 0.25) 
     return Bbox.from_bounds(float(left) - 0.5, float(top) - 0.5, width, height)
 
 
-def show_slice(ax: Axes, x: Float[np.ndarray, "h w"], window: Bbox | None = None) -> None:
+def as_shown(x: Float[Tensor, "c h w"]) -> Float[np.ndarray, "h w *rgb"]:
+    """An input as colours, where it has three channels, or as the grey of the first.
+
+    Values beyond 0..1, as those of standardized images, are shown from their range.
+    """
+    shown = x.detach().cpu().float()[: 3 if len(x) == 3 else 1]
+    low, high = shown.aminmax()
+    if low < 0 or high > 1:
+        shown = (shown - low) / (high - low)
+    return shown.permute(1, 2, 0).numpy() if len(shown) == 3 else shown[0].numpy()
+
+
+def foreground(y: Float[Tensor, "*b c h w"]) -> Bool[np.ndarray, "*b h w"]:
+    """Answers as masks: cut at one half; of several classes all but the background."""
+    one = y.shape[-3] == 1
+    return (y[..., 0, :, :] > 0.5 if one else y.argmax(dim=-3) > 0).cpu().numpy()
+
+
+def show_slice(ax: Axes, x: Float[np.ndarray, "h w *rgb"], window: Bbox | None = None) -> None:
     """A slice or a part of it, without a frame."""
     ax.imshow(x, cmap="gray", vmin=0, vmax=1)
     ax.set(xticks=[], yticks=[])

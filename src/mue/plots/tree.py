@@ -17,6 +17,8 @@ from torch import Tensor
 from mue.errors import MueError
 from mue.modes import Modes
 from mue.plots.panels import (
+    as_shown,
+    foreground,
     show_frame,
     show_mask,
     show_picture,
@@ -73,9 +75,9 @@ def plot_tree(
         ratios = {"width_ratios": [1.7] + [cell] * n, "height_ratios": [2.4, cell * aspect]}
         grid = figure.add_gridspec(2, 1 + n, **ratios)
         image, tree = figure.add_subplot(grid[0, 0]), figure.add_subplot(grid[0, 1:])
-        masks = (modes.answers[0] > 0.5).any(dim=1).numpy()
+        masks = foreground(modes.answers[0])
         window = window_around(masks[(leaves.mode[0] >= 0).numpy()])
-        show_picture(image, x)
+        show_slice(image, as_shown(x))
         image.set_xlabel(f"input\nrest {float(leaves.rest):.3f}", color=GREY)
         if outlines:
             show_frame(image, window)
@@ -92,7 +94,7 @@ def plot_tree(
             answer, member = int(leaves.representative[0, i]), (leaves.mode[0] == i).numpy()
             colour = _colour(int(modes.mode[0, answer]))
             if outlines:
-                show_slice(ax, x[0].cpu().numpy(), window)
+                show_slice(ax, as_shown(x), window)
                 show_mask(ax, masks[answer], masks[member], colour)
             else:
                 show_picture(ax, modes.answers[0, answer])
