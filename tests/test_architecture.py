@@ -23,7 +23,7 @@ LAYERS = [
     {"inference"},
     {"kernels"},
     {"evaluation"},
-    {"plots"},
+    {"plots", "service"},
     {"commands"},
     {"cli"},
 ]

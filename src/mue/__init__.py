@@ -7,6 +7,7 @@ from mue.commands.evaluate import evaluate as evaluate
 from mue.commands.export import export as export
 from mue.commands.figure import figure as figure
 from mue.commands.predict import predict as predict
+from mue.commands.serve import serve as serve
 from mue.commands.train import train as train
 from mue.config.presets import preset as preset
 from mue.config.schema import Config as Config

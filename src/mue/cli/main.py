@@ -31,6 +31,7 @@ from mue.commands.inspect import inspect
 from mue.commands.new import new
 from mue.commands.predict import Format, predict
 from mue.commands.report import HEALTH, Model
+from mue.commands.serve import serve
 from mue.config.presets import PRESETS, Schedule, preset
 from mue.config.schema import Config
 from mue.errors import MueError
@@ -58,6 +59,7 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "compare": compare,
     "calibrate": calibrate,
     "export": export,
+    "serve": serve,
 }
 _PARSED: dict[Any, Any] = {
     Model: str,
@@ -66,6 +68,7 @@ _PARSED: dict[Any, Any] = {
     Sequence[Model]: tuple[str, ...],
     Model | Sequence[Model]: tuple[str, ...],
     Sequence[str | Path]: tuple[str, ...],
+    Sequence[str]: tuple[str, ...],
     Sequence[int]: tuple[int, ...],
     Sequence[Format]: tuple[Format, ...],
 }

@@ -63,6 +63,11 @@ def print_result(result: FigureResult) -> None:
 
 
 @print_result.register
+def _(_: None) -> None:
+    """What has printed all it had to say."""
+
+
+@print_result.register
 def _(result: EvaluationResult) -> None:
     if isinstance(result.scores, RaterEvaluation):
         _print_raters(result.report)

@@ -22,6 +22,7 @@ from pydicom import Dataset, dcmread
 from pydicom.sr.codedict import codes
 from pydicom.uid import generate_uid
 
+from mue.data.images.image import ImageFile
 from mue.errors import MueError
 from mue.inference.segmentation import Segmentation
 from mue.version import __version__
@@ -56,12 +57,17 @@ def _sources(found: Segmentation) -> list[Dataset]:
     """The headers of the source, in the order of its slices."""
     files = found.source.files
     try:
-        return [dcmread(path, stop_before_pixels=True) for path in files]
+        return [_header(file) for file in files]
     except Exception:  # pydicom raises any, for what is no DICOM
         raise MueError(
             f"{files[0]} must be DICOM for answers in the format dicom-seg, which refers to its "
             "source; take nifti or npz"
         ) from None
+
+
+def _header(file: ImageFile) -> Dataset:
+    with file.open("rb") as opened:
+        return dcmread(opened, stop_before_pixels=True)
 
 
 def _encode(

@@ -137,6 +137,11 @@ def read_input(file: InputFile, channels: int, axis: Axis = 2) -> RawImage:
         shapes = ", ".join(str(raw.pixels.shape) for raw in raws)
         raise MueError(f"{file} must have channels of one size, got {shapes}")
     raw = replace(raws[0], pixels=np.concatenate([raw.pixels for raw in raws]))
+    return with_channels(raw, channels, str(file))
+
+
+def with_channels(raw: RawImage, channels: int, name: str) -> RawImage:
+    """The same image with grey as colour, or colour as grey, where the model takes the other."""
     pixels, c = raw.pixels, len(raw.pixels)
     if (c, channels) == (1, 3):
         pixels = np.broadcast_to(pixels, (3, *pixels.shape[1:]))
@@ -145,7 +150,7 @@ def read_input(file: InputFile, channels: int, axis: Axis = 2) -> RawImage:
         pixels = (grey if pixels.dtype.kind == "f" else grey.round()).astype(pixels.dtype)
     elif c != channels:
         raise MueError(
-            f"{file} must have the {channels} channels that this model takes, and it has {c}"
+            f"{name} must have the {channels} channels that this model takes, and it has {c}"
         )
     return replace(raw, pixels=pixels)
 

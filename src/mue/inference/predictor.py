@@ -173,7 +173,7 @@ class Predictor:
             raise MueError(
                 "`coverage` is promised of modes at the calibrated cut; leave out `by` and `cut`"
             )
-        limit = None if coverage is None else self._limit(coverage)
+        limit = None if coverage is None else self.limit_for(coverage)
         k = self._all_answers if k is None else k
         h: Hypotheses | Answers
         if volume:
@@ -303,7 +303,7 @@ class Predictor:
             0.5 if self.distance is not euclidean_distance else 2 * self.config.objective.deviation
         )
 
-    def _limit(self, coverage: float) -> tuple[float, float]:
+    def limit_for(self, coverage: float) -> tuple[float, float]:
         """The least calibrated coverage that is enough, and the limit of `Modes.first` for it."""
         known = self.config.modes.coverage
         if not known:

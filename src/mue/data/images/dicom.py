@@ -13,7 +13,7 @@ from pydicom.pixels.processing import apply_color_lut, apply_modality_lut
 from pydicom.pixels.utils import pixel_array
 from pydicom.uid import DeflatedExplicitVRLittleEndian, SegmentationStorage
 
-from mue.data.images.image import MAX_BYTES, check_size
+from mue.data.images.image import ImageFile, check_size, max_bytes
 from mue.errors import MueError
 
 _INFLATED = 1032  # the most bytes that one deflated byte can become
@@ -24,7 +24,7 @@ _TOLERANCE = 0.1  # of the distance of two slices
 class _Frame:
     """A slice of a series: its place in a file and in space."""
 
-    file: Path
+    file: ImageFile
     number: int  # in its file
     position: Float[np.ndarray, "3"] | None  # of the first pixel, x to the left and y to the back
     orientation: tuple[float, ...]  # directions of a row and of a column
@@ -37,8 +37,8 @@ def _is_dicom(path: Path) -> bool:
         return file.read(132)[128:] == b"DICM" or path.suffix.lower() == ".dcm"
 
 
-def _files(path: Path) -> list[Path]:
-    if not path.is_dir():
+def _files(path: ImageFile) -> Sequence[ImageFile]:
+    if not isinstance(path, Path) or not path.is_dir():
         return [path]
     found = (p for p in path.iterdir() if p.is_file() and p.name[0] != ".")
     return sorted(p for p in found if p.name != "DICOMDIR" and _is_dicom(p))
@@ -50,8 +50,8 @@ def read_modality(path: Path) -> str:
 
 
 def read_dicom(
-    path: Path,
-) -> tuple[Shaped[np.ndarray, "c k j i"], Float[np.ndarray, "4 4"] | None, tuple[Path, ...]]:
+    path: ImageFile,
+) -> tuple[Shaped[np.ndarray, "c k j i"], Float[np.ndarray, "4 4"] | None, tuple[ImageFile, ...]]:
     """Values in the units of the scan, the affine where slices have positions, and the files.
 
     A folder holds one series. The slices come in the order of their positions; one that is missing
@@ -77,7 +77,7 @@ def read_dicom(
         frames, affine = _in_space(frames)
     elif len(files) > 1:
         raise MueError("has slices without a position, which cannot be ordered; save it as NIfTI")
-    decoded: dict[Path, np.ndarray] = {}
+    decoded: dict[ImageFile, np.ndarray] = {}
     slices: list[np.ndarray] = []
     for frame in frames:
         if frame.file not in decoded:
@@ -86,13 +86,14 @@ def read_dicom(
     return np.stack(slices, axis=1), affine, tuple(dict.fromkeys(f.file for f in frames))
 
 
-def _header(file: Path) -> Dataset:
+def _header(file: ImageFile) -> Dataset:
     with file.open("rb") as opened:
         start = opened.read(4096)
     size = file.stat().st_size
-    if DeflatedExplicitVRLittleEndian.encode() in start and size * _INFLATED > MAX_BYTES:
+    if DeflatedExplicitVRLittleEndian.encode() in start and size * _INFLATED > max_bytes():
         raise MueError(f"has {size} bytes that are deflated as a whole; save it without")
-    head = dcmread(file, stop_before_pixels=True)
+    with file.open("rb") as opened:
+        head = dcmread(opened, stop_before_pixels=True)
     if head.get("SOPClassUID") == SegmentationStorage:
         raise MueError("is a segmentation in DICOM; save its segments as NIfTI or PNG")
     if "Rows" not in head or "Columns" not in head:
@@ -100,7 +101,7 @@ def _header(file: Path) -> Dataset:
     return head
 
 
-def _frames(file: Path, head: Dataset) -> Iterator[_Frame]:
+def _frames(file: ImageFile, head: Dataset) -> Iterator[_Frame]:
     """The frames of a file; those of an enhanced image have their geometry in nested groups."""
     shared = (head.get("SharedFunctionalGroupsSequence") or [Dataset()])[0]
     each = head.get("PerFrameFunctionalGroupsSequence") or []
@@ -163,9 +164,10 @@ def _position(frame: _Frame) -> Float[np.ndarray, "3"]:
     return frame.position
 
 
-def _pixels(file: Path) -> Shaped[np.ndarray, "c k j i"]:
+def _pixels(file: ImageFile) -> Shaped[np.ndarray, "c k j i"]:
     """The frames of a file, in the units that its rescaling gives, whole numbers where it can."""
-    data = dcmread(file)
+    with file.open("rb") as opened:
+        data = dcmread(opened)
     syntax = data.file_meta.TransferSyntaxUID
     if not (decoder := get_decoder(syntax)).is_available:
         missing = "; ".join(decoder.missing_dependencies)

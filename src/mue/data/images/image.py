@@ -1,7 +1,12 @@
 """An image as its file holds it, and where a volume lies in space."""
 
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Literal
 
 import numpy as np
@@ -14,6 +19,70 @@ MAX_PIXELS = 1 << 26
 MAX_BYTES = 1 << 31
 """Bytes of the largest file that is read, and of the pixels of the largest image or series."""
 Axis = Literal[0, 1, 2]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How large an image may be by what its header claims."""
+
+    pixels: int = MAX_PIXELS  # of a picture or slice
+    bytes: int = MAX_BYTES  # of all pixels
+
+
+_ANY = Limits()
+_limits = ContextVar("limits", default=_ANY)
+
+
+@contextmanager
+def limited(limits: Limits) -> Iterator[None]:
+    """Read no image beyond these limits, in this thread or task."""
+    token = _limits.set(limits)
+    try:
+        yield
+    finally:
+        _limits.reset(token)
+
+
+def max_bytes() -> int:
+    """Bytes that the pixels of an image may have here."""
+    return _limits.get().bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FileInMemory:
+    """A file that is on no disk, with the methods of `Path` that the readers call."""
+
+    name: str
+    content: bytes
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def suffix(self) -> str:
+        """The ending of the name."""
+        return Path(self.name).suffix
+
+    def open(self, _mode: str = "rb") -> io.BytesIO:
+        """Its content from the start."""
+        return io.BytesIO(self.content)
+
+    def stat(self) -> SimpleNamespace:
+        """Its size."""
+        return SimpleNamespace(st_size=len(self.content))
+
+    def exists(self) -> bool:
+        """Whether it can be read."""
+        return True
+
+    is_file = exists
+
+    def is_dir(self) -> bool:
+        """Whether it is a folder."""
+        return False
+
+
+ImageFile = Path | FileInMemory
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,19 +111,21 @@ class RawImage:
 
     pixels: Shaped[np.ndarray, "c d h w"]  # d slices, 1 for a picture
     geometry: Geometry | None  # None for a picture
-    files: tuple[Path, ...]  # one, or those of a DICOM series in the order of its slices (k)
+    files: tuple[ImageFile, ...]  # one, or those of a DICOM series in the order of its slices (k)
 
 
 def check_size(shape: tuple[int, ...], dtype: np.dtype | type) -> None:
     """Refuse an image … h w by what its header claims, before memory of that size is taken."""
-    values = 1
+    values, limits = 1, _limits.get()
     for n in shape:
         values *= int(n)
-    if values < 1 or int(shape[-1]) * int(shape[-2]) > MAX_PIXELS:
-        raise MueError(f"is {shape[-2]} x {shape[-1]} pixels; 1 to {MAX_PIXELS} are read; crop it")
-    if values * np.dtype(dtype).itemsize > MAX_BYTES:
+    if values < 1 or int(shape[-1]) * int(shape[-2]) > limits.pixels:
+        raise MueError(
+            f"is {shape[-2]} x {shape[-1]} pixels; 1 to {limits.pixels} are read; crop it"
+        )
+    if values * np.dtype(dtype).itemsize > limits.bytes:
         size = " x ".join(map(str, shape))
-        raise MueError(f"is {size} values, and at most {MAX_BYTES} bytes are read; divide it")
+        raise MueError(f"is {size} values, and at most {limits.bytes} bytes are read; divide it")
 
 
 def plain_values(pixels: np.ndarray) -> np.ndarray:

@@ -3,20 +3,19 @@
 import gzip
 import io
 import zlib
-from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float, Shaped
 from nibabel.nifti1 import Nifti1Image
 from nibabel.nifti2 import Nifti2Image
 
-from mue.data.images.image import MAX_BYTES, check_size
+from mue.data.images.image import ImageFile, check_size, max_bytes
 from mue.errors import MueError
 
 _AFTER = 1 << 20  # bytes that may follow on the voxels
 
 
-def read_nifti(path: Path) -> tuple[Shaped[np.ndarray, "c k j i"], Float[np.ndarray, "4 4"]]:
+def read_nifti(path: ImageFile) -> tuple[Shaped[np.ndarray, "c k j i"], Float[np.ndarray, "4 4"]]:
     """Voxels, scaled as the header says, and their affine; a fourth axis is channels."""
     with path.open("rb") as raw:
         packed = raw.read(2) == b"\x1f\x8b"
@@ -32,7 +31,7 @@ def read_nifti(path: Path) -> tuple[Shaped[np.ndarray, "c k j i"], Float[np.ndar
                 dtype = header.get_data_dtype()
                 check_size((channels, k, j, i), dtype)
                 size = int(header.get_data_offset()) + channels * k * j * i * dtype.itemsize
-                if not 0 <= size - len(head) <= MAX_BYTES:
+                if not 0 <= size - len(head) <= max_bytes():
                     raise MueError(f"claims to begin its voxels at {header.get_data_offset()}")
                 body = head + file.read(size - len(head))
                 if len(body) < size:

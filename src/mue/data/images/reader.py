@@ -16,6 +16,7 @@ from mue.data.images.image import (
     MAX_BYTES,
     Axis,
     Geometry,
+    ImageFile,
     RawImage,
     check_size,
     cut_slices,
@@ -32,7 +33,7 @@ ENDINGS = (*_OTHERS, *_NIFTI, *DICOM_ENDINGS)
 """How the names of image files end, in lower case. A folder may hold a DICOM series."""
 
 
-def read_image_file(path: str | Path, *, axis: Axis = 2) -> RawImage:
+def read_image_file(path: str | ImageFile, *, axis: Axis = 2) -> RawImage:
     """An image, a volume, or the DICOM series in a folder, with the values of its files.
 
     PNG, JPEG, GIF, BMP, WebP, TIFF, NIfTI, DICOM and npy (h w, c h w, h w c with c up to 4, or
@@ -45,10 +46,10 @@ def read_image_file(path: str | Path, *, axis: Axis = 2) -> RawImage:
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of libraries, about what they read nevertheless
-        return decode_file(Path(path), axis=axis)
+        return decode_file(Path(path) if isinstance(path, str) else path, axis=axis)
 
 
-def decode_file(path: Path, *, axis: Axis = 2, mask: bool = False) -> RawImage:
+def decode_file(path: ImageFile, *, axis: Axis = 2, mask: bool = False) -> RawImage:
     """The same, leaving warnings as they are, so that threads can call it.
 
     With `mask`, one value for each pixel: of a palette with colours the indices, of grey as RGB or
@@ -71,7 +72,7 @@ def _brief(error: Exception) -> str:
     return (str(error) or type(error).__name__).partition(". ")[0].partition("\n")[0][:200]
 
 
-def _decode(path: Path, axis: Axis, mask: bool) -> RawImage:
+def _decode(path: ImageFile, axis: Axis, mask: bool) -> RawImage:
     if path.is_dir():
         return _dicom(path, axis, mask)
     if not path.is_file():
@@ -99,7 +100,7 @@ def _decode(path: Path, axis: Axis, mask: bool) -> RawImage:
     raise MueError("is not PNG, JPEG, GIF, BMP, WebP, TIFF, NIfTI, DICOM or npy; convert it")
 
 
-def _dicom(path: Path, axis: Axis, mask: bool) -> RawImage:
+def _dicom(path: ImageFile, axis: Axis, mask: bool) -> RawImage:
     from mue.data.images.dicom import read_dicom
 
     return _volume(*read_dicom(path), axis, mask)
@@ -115,7 +116,7 @@ def modality(path: Path) -> str:
         return ""
 
 
-def _picture(picture: Picture, path: Path, mask: bool) -> RawImage:
+def _picture(picture: Picture, path: ImageFile, mask: bool) -> RawImage:
     pixels = picture.mask() if mask else picture.image()
     if mask and picture.lossy:  # what compression did to 0 and 255 is undone, nothing else
         pixels = np.where(pixels < 64, 0, np.where(pixels > 191, 255, pixels)).astype(np.uint8)
@@ -125,7 +126,7 @@ def _picture(picture: Picture, path: Path, mask: bool) -> RawImage:
 def _volume(
     voxels: Shaped[np.ndarray, "c k j i"],
     affine: np.ndarray | None,
-    files: tuple[Path, ...],
+    files: tuple[ImageFile, ...],
     axis: Axis,
     mask: bool,
 ) -> RawImage:
@@ -139,7 +140,7 @@ def _volume(
     return RawImage(pixels, geometry, files)
 
 
-def _read_npy(path: Path) -> Shaped[np.ndarray, "c d h w"]:
+def _read_npy(path: ImageFile) -> Shaped[np.ndarray, "c d h w"]:
     """An array of numbers; its header is checked before memory is taken, pickles are refused."""
     with path.open("rb") as file:
         version = npy.read_magic(file)

@@ -1,6 +1,5 @@
 """TIFF: 8 and 16 bits and floats, any number of channels, pages as slices."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,16 +7,16 @@ from jaxtyping import Shaped
 from PIL import Image, ImageSequence
 from tifffile import PHOTOMETRIC, TiffFile
 
-from mue.data.images.image import check_size
+from mue.data.images.image import ImageFile, check_size
 from mue.data.images.picture import turn
 from mue.errors import MueError
 
 _OPACITY = (1, 2)  # kinds of an extra sample
 
 
-def read_tiff(path: Path, *, mask: bool) -> Shaped[np.ndarray, "c k h w"]:
+def read_tiff(path: ImageFile, *, mask: bool) -> Shaped[np.ndarray, "c k h w"]:
     """The pages of a TIFF as slices; an error is a clause that follows on the file's name."""
-    with TiffFile(path) as file:
+    with path.open("rb") as opened, TiffFile(opened) as file:
         series, page = file.series[0], file.pages.first
         if len(file.series) > 1:
             sizes = {" x ".join(map(str, s.shape)) for s in file.series}
@@ -63,10 +62,10 @@ def _full(dtype: np.dtype) -> float:
     return np.iinfo(dtype).max if dtype.kind == "u" else 1.0
 
 
-def _by_pillow(path: Path, why: ValueError) -> Shaped[np.ndarray, "c k h w"]:
+def _by_pillow(path: ImageFile, why: ValueError) -> Shaped[np.ndarray, "c k h w"]:
     """Compressions that tifffile leaves to another package; pages of one size."""
     pages: list[np.ndarray] = []
-    with Image.open(path, formats=["TIFF"]) as file:
+    with path.open("rb") as opened, Image.open(opened, formats=["TIFF"]) as file:
         for frame in ImageSequence.Iterator(file):
             bits = frame.tag_v2.get(258, (1,))  # pyright: ignore[reportAttributeAccessIssue]
             lossless = ("1", "L", "I;16", "I", "F", "RGB", "RGBA")

@@ -1,0 +1,175 @@
+"""Modes as JSON: probabilities, members, codes, rest, masks."""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float, Shaped, UInt8
+from PIL import Image
+from torch import Tensor
+
+from mue.config.schema import Config
+from mue.errors import MueError
+from mue.inference.predictor import By, Predictor
+from mue.modes import Modes, modes_of, ungrouped
+from mue.service.uploads import Upload
+
+MaskFormat = Literal["png", "rle", "none"]
+"""png: 8 bits, of one class its probability times 255, of several the number of the class;
+rle: each class as COCO has it, column by column, beginning with the background."""
+
+
+def png(pixels: UInt8[np.ndarray, "h w"]) -> bytes:
+    """A grey picture."""
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG", compress_level=1)
+    return buffer.getvalue()
+
+
+def rle(mask: Shaped[np.ndarray, "h w"]) -> dict[str, list[int]]:
+    """Run lengths of a mask, as COCO has them.
+
+    >>> rle(np.array([[0, 1], [0, 1], [1, 1]]))
+    {'size': [3, 2], 'counts': [2, 4]}
+    """
+    flat = np.concatenate([[False], mask.astype(bool).ravel(order="F")])
+    edges = np.flatnonzero(np.diff(flat))
+    runs = np.diff(np.concatenate([[0], edges, [mask.size]]))
+    return {"size": list(mask.shape), "counts": runs.tolist()}
+
+
+def is_label_map(config: Config) -> bool:
+    """Whether an answer shows the class of each pixel, rather than the probability of one class."""
+    return config.objective.likelihood == "categorical" or config.model.c_out > 1
+
+
+def class_names(config: Config) -> list[str]:
+    """The classes other than the background."""
+    background = config.objective.likelihood == "categorical"
+    count = config.model.c_out - background
+    return list(config.data.labels[1:]) or (
+        ["mask"] if count == 1 else [f"class {i + 1}" for i in range(count)]
+    )
+
+
+def grey(y: Float[Tensor, "c h w"], config: Config) -> UInt8[np.ndarray, "h w"]:
+    """An answer as 8 bits: the number of the class of each pixel, or a probability times 255."""
+    if config.objective.likelihood == "categorical":
+        return y.argmax(dim=0).byte().numpy()
+    if len(y) > 1:  # where channels overlap, the last
+        numbers = np.arange(1, len(y) + 1, dtype=np.uint8)[:, None, None]
+        return ((y > 0.5).numpy() * numbers).max(axis=0)
+    return (y[0].clamp(0, 1) * 255).round().byte().numpy()
+
+
+def encode_mask(y: Float[Tensor, "c h w"], config: Config, form: MaskFormat) -> dict[str, Any]:
+    """An answer as the clients get it."""
+    if form == "none":
+        return {}
+    pixels = grey(y, config)
+    if form == "png":
+        return {"png": base64.b64encode(png(pixels)).decode()}
+    if not is_label_map(config):
+        return {"rle": {class_names(config)[0]: rle(pixels > 127)}}
+    return {"rle": {n: rle(pixels == i + 1) for i, n in enumerate(class_names(config))}}
+
+
+def rank(
+    modes: Modes,
+    predictor: Predictor,
+    *,
+    by: By,
+    k: int,
+    cut: float | None,
+    coverage: float | None,
+) -> Modes:
+    """The modes that are asked for, of those of all answers at the calibrated cut."""
+    if coverage is not None and (by == "code" or cut not in (None, predictor.cut)):
+        raise MueError("`coverage` is promised of modes at the calibrated cut; leave out `cut`")
+    if by == "code":
+        tree = ungrouped(modes.tree.distance)
+        modes = modes_of(modes.answers, modes.answer_prob, modes.answer_code, tree, modes.cut)
+    elif cut is not None:
+        modes = modes.at(cut)
+    if coverage is not None:
+        promised, limit = predictor.limit_for(coverage)
+        return modes.first(limit, coverage=promised)
+    return modes.top(k)
+
+
+def as_json(
+    modes: Modes, config: Config, *, form: MaskFormat, details: bool, upload: Upload
+) -> dict[str, Any]:
+    """The modes of one input; with `details` every answer, their tree and the image itself."""
+    prob, code = modes.answer_prob[0].tolist(), modes.answer_code[0].tolist()
+    mode, spread = modes.mode[0].tolist(), modes.spread[0].tolist()
+    ranked = zip(modes.prob[0].tolist(), modes.representative[0].tolist(), spread, strict=True)
+    found: dict[str, Any] = {
+        "cut": modes.cut,
+        "coverage": modes.coverage,
+        "modes": [
+            {
+                "rank": i + 1,
+                "prob": p,
+                "code": code[j],
+                "spread": s,
+                "members": [
+                    {"prob": prob[a], "code": code[a]} for a, m in enumerate(mode) if m == i
+                ],
+                "mask": encode_mask(modes.y[0, i], config, "none" if details else form),
+            }
+            for i, (p, j, s) in enumerate(ranked)
+        ],
+        "rest": modes.rest[0].item(),
+        "entropy": modes.entropy()[0].item(),
+    }
+    if details:
+        kept = [a for a, p in enumerate(prob) if p > 0]
+        found["answers"] = [
+            {
+                "prob": prob[a],
+                "code": code[a],
+                "mask": encode_mask(modes.answers[0, a], config, form),
+            }
+            for a in kept
+        ]
+        found["tree"] = _tree(modes, kept)
+        found["image"] = _image(upload)
+    return found
+
+
+def _tree(modes: Modes, kept: list[int]) -> dict[str, Any]:
+    """How answers are joined; the height of what is joined to nothing is None."""
+    place = {a: i for i, a in enumerate(kept)}
+    height = [modes.tree.height[0, a].item() for a in kept]
+    distance = modes.tree.distance[0][kept][:, kept].double().numpy().round(5)
+    return {
+        "parent": [place[int(modes.tree.parent[0, a])] for a in kept],
+        "height": [None if math.isinf(h) else h for h in height],
+        "distance": distance.tolist(),
+    }
+
+
+def _image(upload: Upload) -> dict[str, Any]:
+    """The slice in the values of its file, rows of pixels, channels last."""
+    pixels, geometry = upload.pixels, upload.raw.geometry
+    low, high = float(pixels.min()), float(pixels.max())
+    window = (0.0, 255.0) if pixels.dtype == np.uint8 else (low, max(high, low + 1e-6))
+    little = pixels.transpose(1, 2, 0).astype(pixels.dtype.newbyteorder("<"))
+    return {
+        "width": pixels.shape[2],
+        "height": pixels.shape[1],
+        "channels": pixels.shape[0],
+        "slices": upload.raw.pixels.shape[1],
+        "slice": upload.index,
+        "spacing": None if geometry is None else geometry.spacing,
+        "dtype": str(pixels.dtype),
+        "low": low,
+        "high": high,
+        "window": window,
+        "values": base64.b64encode(little.tobytes()).decode(),
+    }

@@ -1,0 +1,347 @@
+"""The application: models, answers, examples, the page."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import functools
+import os
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any
+
+import anyio
+import torch
+from anyio.to_thread import run_sync
+from fastapi import FastAPI, File, Form, HTTPException, Request, Response, UploadFile
+from fastapi import Path as PathParameter
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.formparsers import MultiPartParser
+
+from mue.errors import MueError
+from mue.inference.predictor import By, Predictor
+from mue.modes import Modes
+from mue.service import examples as bundled
+from mue.service import schema
+from mue.service.answers import MaskFormat, as_json, class_names, is_label_map, png, rank
+from mue.service.batching import Batcher, QueueFullError
+from mue.service.export import ExportFormat, export
+from mue.service.guard import Guard, RefusedError
+from mue.service.monitoring import Monitor
+from mue.service.settings import Settings
+from mue.service.uploads import Upload, as_input, read_upload
+from mue.version import __version__
+
+_KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": schema.Error, "description": text}
+    for status, text in {
+        400: "No multipart form.",
+        401: "The token is missing or wrong.",
+        404: "There is no such model or page.",
+        413: "The request is too large.",
+        422: "The image or a value is wrong; the sentence says how.",
+        429: "Too many requests; wait as long as Retry-After says.",
+        503: "Too many images wait; try again after Retry-After seconds.",
+        504: "The request took too long.",
+    }.items()
+}
+
+ImageForm = Annotated[
+    UploadFile,
+    File(description="PNG, JPEG, GIF, BMP, WebP, TIFF, NIfTI, DICOM (one file) or npy."),
+]
+ModelForm = Annotated[str, Form(description="A name of /api/models.", examples=["lidc-exact"])]
+SliceForm = Annotated[
+    int | None, Form(alias="slice", description="Of a volume, from 0; by default the middle.")
+]
+KForm = Annotated[int, Form(ge=1, le=4096, description="How many to return at most.")]
+ByForm = Annotated[
+    By, Form(description="Whether answers that are alike are grouped, or each stands alone.")
+]
+CoverageForm = Annotated[
+    float | None,
+    Form(gt=0, lt=1, description="Return what holds a new rater's answer with this probability."),
+]
+CutForm = Annotated[
+    float | None,
+    Form(ge=0, le=1e6, description="Distance beyond which groups stay apart; else calibrated."),
+]
+
+
+def create_app(
+    predictors: Mapping[str, Predictor], settings: Settings | None = None, *, warm: bool = True
+) -> Guard:
+    """The application as ASGI; `warm` answers an image with each model before it is ready."""
+    settings = settings or Settings()
+    for name, predictor in predictors.items():
+        if predictor.network.axes != 3:
+            raise MueError(f"{name} answers vectors; the service is for models of images")
+    service = _Service(dict(predictors), settings)
+    # a larger form would be written to a temporary file while it is parsed
+    MultiPartParser.spool_max_size = max(MultiPartParser.spool_max_size, settings.body + 1)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        service.start_()
+        if warm:
+            await service.warm_up_()
+        service.ready = True
+        yield
+        service.ready = False
+        await run_sync(service.batcher.close)
+
+    app = FastAPI(
+        title="mue",
+        version=__version__,
+        summary="Ranked answers with probabilities, for problems with more than one right answer",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/openapi.json",
+        lifespan=lifespan,
+    )
+    _add_pages(app)
+    _add_health(app, service)
+    _add_api(app, service)
+    _add_errors(app)
+    return Guard(app, settings, service.monitor)
+
+
+class _Service:
+    """The models, the threads that compute, and what is counted."""
+
+    def __init__(self, predictors: dict[str, Predictor], settings: Settings) -> None:
+        self.predictors, self.settings = predictors, settings
+        self.monitor, self.ready = Monitor(), False
+        # decoding and encoding, so that memory does not grow with the number of clients
+        self._limiter = anyio.CapacityLimiter(max(2, os.cpu_count() or 1))
+        self.batcher: Batcher
+
+    def start_(self) -> None:
+        """Start the threads."""
+        self.batcher = Batcher(
+            self.predictors,
+            batch=self.settings.batch,
+            queue=self.settings.queue,
+            on_batch=self.monitor.batch_,
+        )
+        self.monitor.gauge_("mue_queue_length", lambda: self.batcher.waiting)
+        self.monitor.gauge_("mue_models", lambda: len(self.predictors))
+
+    async def warm_up_(self) -> None:
+        """The first image takes longer than all others."""
+        for name, p in self.predictors.items():
+            size = (28, 112) if p.config.data.name == "guess" else (128, 128)
+            x = torch.zeros(1, p.config.model.c_in, *size)
+            await asyncio.wrap_future(self.batcher.submit(name, x))
+
+    def predictor(self, model: str) -> Predictor:
+        """A model by its name."""
+        if model not in self.predictors:
+            raise HTTPException(
+                404, f"there is no such model; there are {', '.join(self.predictors)}"
+            )
+        return self.predictors[model]
+
+    async def run(self, function: Any, *arguments: Any, **options: Any) -> Any:
+        """Decode or encode in a thread."""
+        call = functools.partial(function, *arguments, **options)
+        return await run_sync(call, limiter=self._limiter)
+
+    async def answer(
+        self, file: UploadFile, model: str, index: int | None, **asked: Any
+    ) -> tuple[Modes, Upload]:
+        """The modes that are asked for, and the image they are about."""
+        predictor = self.predictor(model)
+        content, name = await file.read(), file.filename or "the upload"
+        channels, normalization = predictor.config.model.c_in, predictor.config.data.normalize
+
+        def decode() -> tuple[Upload, torch.Tensor]:
+            upload = read_upload(name, content, index, channels, self.settings)
+            return upload, as_input(upload.pixels, normalization)
+
+        upload, x = await self.run(decode)
+        try:
+            found = await asyncio.wrap_future(self.batcher.submit(model, x))
+        except QueueFullError:
+            raise RefusedError(503, "too many images wait; try again", 1) from None
+        return await self.run(rank, found, predictor, **asked), upload
+
+
+def _add_pages(app: FastAPI) -> None:
+    folder = Path(str(files("mue.service"))) / "page"
+    content = {p.name: p.read_bytes() for p in folder.iterdir() if p.suffix in _KINDS}
+
+    @app.get("/", include_in_schema=False)
+    def index() -> Response:
+        return page("index.html")
+
+    @app.get("/page/{name}", include_in_schema=False)
+    def page(name: str) -> Response:
+        if name not in content:
+            raise HTTPException(404, "there is no such page")
+        kind = f"{_KINDS[Path(name).suffix]}; charset=utf-8"
+        return Response(content[name], media_type=kind, headers={"Cache-Control": "no-cache"})
+
+
+def _add_health(app: FastAPI, service: _Service) -> None:
+    @app.get("/healthz", tags=["health"])
+    async def healthz() -> schema.Health:
+        """Whether the process answers."""
+        return schema.Health(status="ok")
+
+    @app.get("/readyz", tags=["health"], responses={503: {"model": schema.Health}})
+    async def readyz() -> Response:
+        """Whether images are answered: not before the models are loaded, nor while it stops."""
+        status = "ready" if service.ready else "not ready"
+        return JSONResponse({"status": status}, 200 if service.ready else 503)
+
+    @app.get("/metrics", tags=["health"])
+    async def metrics() -> Response:
+        """Counters in the text format of Prometheus."""
+        return Response(service.monitor.render(), media_type="text/plain; version=0.0.4")
+
+
+def _add_api(app: FastAPI, service: _Service) -> None:
+    @app.get("/api/models", tags=["answers"])
+    async def models() -> list[schema.Model]:
+        """The models, and what each can be asked."""
+        return [_model(name, p) for name, p in service.predictors.items()]
+
+    @app.post("/api/propose", tags=["answers"], responses=_ERRORS)
+    async def propose(
+        file: ImageForm,
+        model: ModelForm,
+        slice_: SliceForm = None,
+        k: KForm = 8,
+        by: ByForm = "mode",
+        coverage: CoverageForm = None,
+        cut: CutForm = None,
+        masks: Annotated[MaskFormat, Form(description="How masks are encoded.")] = "png",
+        details: Annotated[
+            bool, Form(description="Add every answer, their tree, and the image itself.")
+        ] = False,
+    ) -> schema.Proposal:
+        """The answers to an image, the most probable first, and the probability of the rest."""
+        began = time.perf_counter()
+        asked = {"k": k, "by": by, "coverage": coverage, "cut": cut}
+        found, upload = await service.answer(file, model, slice_, **asked)
+        config = service.predictors[model].config
+        content = await service.run(
+            as_json, found, config, form=masks, details=details, upload=upload
+        )
+        seconds = time.perf_counter() - began
+        return JSONResponse({"model": model, "by": by, "seconds": seconds, **content})  # type: ignore
+
+    @app.post(
+        "/api/export",
+        tags=["answers"],
+        responses={**_ERRORS, 200: {"content": {"application/octet-stream": {}}}},
+        response_class=Response,
+    )
+    async def export_masks(
+        file: ImageForm,
+        model: ModelForm,
+        slice_: SliceForm = None,
+        k: KForm = 8,
+        by: ByForm = "mode",
+        coverage: CoverageForm = None,
+        cut: CutForm = None,
+        form: Annotated[
+            ExportFormat, Form(alias="format", description="Kind of the file.")
+        ] = "nifti",
+    ) -> Response:
+        """The same answers as a file, where the source is in space."""
+        asked = {"k": k, "by": by, "coverage": coverage, "cut": cut}
+        found, upload = await service.answer(file, model, slice_, **asked)
+        config = service.predictors[model].config
+        ending, content = await service.run(export, found, upload, config, form)
+        headers = {"Content-Disposition": f'attachment; filename="answers{ending}"'}
+        return Response(content, media_type="application/octet-stream", headers=headers)
+
+    @app.get("/api/examples", tags=["examples"])
+    def list_examples() -> list[schema.Example]:
+        """Images to begin with, with the answers that are known to them."""
+        tasks = {
+            p.config.data.name for p in service.predictors.values() if p.config.model.c_in == 1
+        }
+        return [_example(e) for e in bundled.examples() if e.task in tasks]
+
+    @app.get(
+        "/api/digits/{label}/{index}",
+        tags=["examples"],
+        responses={200: {"content": {"image/png": {}}}},
+        response_class=Response,
+    )
+    def digit(
+        label: Annotated[int, PathParameter(ge=0, le=9)],
+        index: Annotated[int, PathParameter(ge=0, lt=bundled.DIGITS)],
+    ) -> Response:
+        """A handwritten digit, to compose inputs of the guessing game from."""
+        return Response(png(bundled.digit(label, index)), media_type="image/png")
+
+
+def _model(name: str, predictor: Predictor) -> schema.Model:
+    config = predictor.config
+    return schema.Model(
+        name=name,
+        method=config.method,
+        task=config.data.name,
+        channels=config.model.c_in,
+        classes=class_names(config),
+        answers="labels" if is_label_map(config) else "probability",
+        codes=predictor.codes,
+        samples=predictor.is_sampler,
+        cut=predictor.cut,
+        max_cut=1.0 if predictor.cut < 1 else 4 * predictor.cut,
+        coverage=list(config.modes.coverage),
+        limits=list(config.modes.limits),
+    )
+
+
+def _example(example: bundled.Example) -> schema.Example:
+    return schema.Example(
+        id=example.id,
+        task=example.task,
+        name=example.name,
+        note=example.note,
+        image=base64.b64encode(png(example.image)).decode(),
+        raters=[
+            schema.Rater(weight=w, png=base64.b64encode(png(m)).decode())
+            for m, w in zip(example.masks, example.weights, strict=True)
+        ],
+    )
+
+
+def _add_errors(app: FastAPI) -> None:
+    """Whatever goes wrong is a status and a sentence."""
+
+    def said(status: int, sentence: str, **headers: str) -> JSONResponse:
+        return JSONResponse({"error": sentence}, status, headers=headers)
+
+    @app.exception_handler(MueError)
+    async def bad_input(_: Request, error: MueError) -> Response:
+        return said(422, str(error))
+
+    @app.exception_handler(RequestValidationError)
+    async def bad_form(_: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"][1:]) or "the request"
+        return said(422, f"`{where}` is wrong: {first['msg'].lower()}")
+
+    @app.exception_handler(StarletteHTTPException)
+    async def refused(_: Request, error: StarletteHTTPException) -> Response:
+        return said(error.status_code, str(error.detail), **dict(error.headers or {}))
+
+    @app.exception_handler(Exception)
+    async def defect(_: Request, __: Exception) -> Response:  # it goes on to the guard, which logs
+        return said(500, "the service failed; its log names the place")
+
+    @app.exception_handler(RefusedError)
+    async def busy(_: Request, error: RefusedError) -> Response:
+        return said(error.status, str(error), **{"Retry-After": str(error.retry_after or 1)})

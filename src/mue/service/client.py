@@ -1,0 +1,113 @@
+"""A client of `mue serve` in one file, which needs the standard library alone.
+
+    client = Client("http://127.0.0.1:8000")
+    found = client.propose("slice.png", model="lidc-exact", coverage=0.9)
+    for mode in found["modes"]:
+        print(mode["rank"], mode["prob"], mode["mask"]["png"])
+
+It tries again while the service is busy or restarts.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_BUSY = (429, 502, 503, 504)
+_WAIT = 0.5  # seconds before another try, where the service does not say
+
+
+class ServiceError(Exception):
+    """What the service says is wrong, with its status; 0 where it cannot be reached."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+class Client:
+    """Asks a service for the answers to images."""
+
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:8000",
+        *,
+        token: str | None = None,
+        patience: float = 60.0,
+    ) -> None:
+        self._url, self._token, self._patience = url.rstrip("/"), token, patience
+        if not self._url.startswith(("http://", "https://")):
+            raise ValueError(f"`url` must begin with http:// or https://, got {url!r}")
+
+    def models(self) -> list[dict[str, Any]]:
+        """The models, and what each can be asked."""
+        return json.loads(self._request("/api/models"))
+
+    def propose(
+        self, image: str | Path | bytes, *, model: str, name: str = "image", **asked: Any
+    ) -> dict[str, Any]:
+        """The answers to an image file, the most probable first.
+
+        Args:
+            image: A file, or its content, called `name` then: volumes end in .nii or .nii.gz.
+            model: A name of `models()`.
+            name: What the content is called.
+            asked: k, by, coverage, cut, slice, masks, details: see /api/openapi.json.
+        """
+        return json.loads(self._post("/api/propose", image, name, {"model": model, **asked}))
+
+    def export(
+        self, image: str | Path | bytes, *, model: str, name: str = "image", **asked: Any
+    ) -> bytes:
+        """The same as a file: `format` is nifti, dicom-seg or npz."""
+        return self._post("/api/export", image, name, {"model": model, **asked})
+
+    def _post(
+        self, path: str, image: str | Path | bytes, name: str, values: Mapping[str, Any]
+    ) -> bytes:
+        if not isinstance(image, bytes):
+            image, name = Path(image).read_bytes(), Path(image).name
+        boundary, name = secrets.token_hex(16), name.replace('"', "'")
+        start = f"--{boundary}\r\nContent-Disposition: form-data; name="
+        parts = [
+            f'{start}"{key}"\r\n\r\n{value}\r\n'.encode()
+            for key, value in values.items()
+            if value is not None
+        ]
+        parts += [f'{start}"file"; filename="{name}"\r\n\r\n'.encode(), image, b"\r\n"]
+        body = b"".join([*parts, f"--{boundary}--\r\n".encode()])
+        return self._request(path, body, f"multipart/form-data; boundary={boundary}")
+
+    def _request(self, path: str, body: bytes | None = None, kind: str = "") -> bytes:
+        headers = {"Content-Type": kind} if kind else {}
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token}"
+        request = urllib.request.Request(self._url + path, body, headers)  # noqa: S310
+        until = time.monotonic() + self._patience
+        while True:
+            try:
+                with urllib.request.urlopen(request, timeout=self._patience) as found:  # noqa: S310
+                    return found.read()
+            except urllib.error.HTTPError as error:
+                wait = float(error.headers.get("Retry-After") or _WAIT)
+                failed = ServiceError(error.code, _sentence(error.read()))
+                if error.code not in _BUSY:
+                    raise failed from None
+            except OSError as error:
+                wait, failed = _WAIT, ServiceError(0, f"{self._url} cannot be reached: {error}")
+            if time.monotonic() + wait > until:
+                raise failed from None
+            time.sleep(wait)
+
+
+def _sentence(body: bytes) -> str:
+    try:
+        return str(json.loads(body)["error"])
+    except (ValueError, KeyError, TypeError):
+        return body[:200].decode(errors="replace")

@@ -1,0 +1,215 @@
+"""What every request passes before the application sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import secrets
+import time
+from collections import OrderedDict
+from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from mue.service.monitoring import Monitor, log
+from mue.service.settings import Settings, host_allowed
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self' blob: data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+_CLIENTS = 10_000  # whose requests are counted at a time
+_BODILESS = ("GET", "HEAD", "OPTIONS")
+_PATHS = (
+    "/",
+    "/healthz",
+    "/readyz",
+    "/metrics",
+    "/api/models",
+    "/api/propose",
+    "/api/export",
+    "/api/examples",
+    "/api/digits",
+    "/api/openapi.json",
+)
+
+
+class RefusedError(Exception):
+    """A request that is answered with a status and a sentence."""
+
+    def __init__(self, status: int, sentence: str, retry_after: int | None = None) -> None:
+        super().__init__(sentence)
+        self.status, self.retry_after = status, retry_after
+
+
+class RateLimit:
+    """A token bucket for each client: `burst` at once, `rate` per second on average."""
+
+    def __init__(self, rate: float, burst: int) -> None:
+        self._rate, self._burst = rate, burst
+        self._clients: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def allow_(self, client: str, now: float) -> bool:
+        """Count a request, and say whether it is within the limit."""
+        if not self._rate:
+            return True
+        tokens, last = self._clients.pop(client, (float(self._burst), now))
+        tokens = min(self._burst, tokens + (now - last) * self._rate)
+        allowed = tokens >= 1
+        self._clients[client] = (tokens - allowed, now)
+        if len(self._clients) > _CLIENTS:
+            self._clients.popitem(last=False)
+        return allowed
+
+
+class Guard:
+    """Checks of who asks, limits of size, time and number, headers, one log line per request."""
+
+    def __init__(self, app: ASGIApp, settings: Settings, monitor: Monitor) -> None:
+        self._app, self._settings, self._monitor = app, settings, monitor
+        self._rate = RateLimit(settings.rate, settings.burst)
+        self._held = 0  # bytes of the requests at work
+        monitor.gauge_("mue_request_bytes", lambda: self._held)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return
+        began, status, reserved = time.perf_counter(), 0, 0
+        request = secrets.token_hex(8)
+        headers = {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in scope["headers"]}
+        path = scope["path"] if scope["path"] in _PATHS else "other"
+
+        async def respond(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                own = {**HEADERS, "X-Request-Id": request}
+                if scope["path"].startswith("/api/"):
+                    own["Cache-Control"] = "no-store"
+                message["headers"] = [
+                    *message.get("headers", []),
+                    *((k.lower().encode(), v.encode()) for k, v in own.items()),
+                ]
+            await send(message)
+
+        try:
+            self._check(scope, headers)
+            reserved = self._reserve_(scope, headers)
+            try:
+                async with asyncio.timeout(self._settings.seconds):
+                    if scope["method"] not in _BODILESS:
+                        receive = await self._body(receive, reserved)
+                    await self._app(scope, receive, respond)
+            except TimeoutError:
+                raise RefusedError(
+                    504, f"the request took longer than {self._settings.seconds:g} s", 5
+                ) from None
+        except RefusedError as refused:
+            if not status:
+                await _say(respond, refused)
+        except Exception as error:
+            where = error.__traceback__
+            while where is not None and where.tb_next is not None:
+                where = where.tb_next
+            at = "" if where is None else f"{where.tb_frame.f_code.co_filename}:{where.tb_lineno}"
+            log("defect", request=request, path=path, error=type(error).__name__, at=at)
+            if not status:
+                await _say(
+                    respond, RefusedError(500, "the service failed; its log names the place")
+                )
+        finally:
+            self._held -= reserved
+            seconds = time.perf_counter() - began
+            self._monitor.request_(path, status, seconds)
+            log(
+                "request",
+                request=request,
+                method=scope["method"][:8],
+                path=path,
+                status=status,
+                ms=round(1000 * seconds, 1),
+            )
+
+    def _check(self, scope: Scope, headers: dict[str, str]) -> None:
+        """Refuse who may not ask."""
+        settings, path = self._settings, scope["path"]
+        if not host_allowed(host := headers.get("host", ""), settings.names):
+            raise RefusedError(
+                421, "the service is not known under this name; start it with --name NAME"
+            )
+        origin = headers.get("origin", "")
+        if headers.get("sec-fetch-site") == "cross-site" or (
+            origin and urlsplit(origin).netloc.lower() != host.lower()
+        ):
+            raise RefusedError(403, "requests from pages of other sites are refused")
+        if path in ("/healthz", "/readyz"):
+            return
+        client = scope["client"][0] if scope.get("client") else ""
+        if path.startswith("/api/") and not self._rate.allow_(client, time.monotonic()):
+            raise RefusedError(
+                429, f"a client may send {settings.rate:g} requests per second; wait", 1
+            )
+        if settings.token is not None and (path.startswith("/api/") or path == "/metrics"):
+            kind, _, given = headers.get("authorization", "").partition(" ")
+            same = hmac.compare_digest(given.strip().encode(), settings.token.encode())
+            if kind.lower() != "bearer" or not same:
+                raise RefusedError(401, "this needs the header `Authorization: Bearer TOKEN`")
+
+    def _reserve_(self, scope: Scope, headers: dict[str, str]) -> int:
+        """Memory for the body of a request: what it claims, or the most that is read."""
+        settings = self._settings
+        if scope["method"] in _BODILESS:
+            return 0
+        claimed = headers.get("content-length", "")
+        if claimed and not claimed.isdecimal():
+            raise RefusedError(400, "Content-Length must be a number")
+        size = int(claimed) if claimed else settings.body
+        if size > settings.body:
+            raise RefusedError(413, f"a request may have {settings.body} bytes, got {size}")
+        if self._held + size > settings.memory:
+            raise RefusedError(503, "the service is busy; try again", 1)
+        self._held += size
+        return size
+
+    async def _body(self, receive: Receive, size: int) -> Receive:
+        """Read the body, up to the size that was claimed, and hand it on as a whole."""
+        chunks, more = list[bytes](), True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise RefusedError(400, "the request ended before its body")
+            chunks.append(message.get("body", b""))
+            size -= len(chunks[-1])
+            if size < 0:
+                raise RefusedError(413, f"a request may have {self._settings.body} bytes")
+            more = message.get("more_body", False)
+        whole: list[Message] = [
+            {"type": "http.request", "body": b"".join(chunks), "more_body": False}
+        ]
+
+        async def replay() -> Message:
+            return whole.pop() if whole else await receive()
+
+        return replay
+
+
+async def _say(send: Send, refused: RefusedError) -> None:
+    body = json.dumps({"error": str(refused)}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    if refused.retry_after is not None:
+        headers.append((b"retry-after", b"%d" % refused.retry_after))
+    if refused.status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    await send({"type": "http.response.start", "status": refused.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

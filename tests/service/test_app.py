@@ -1,0 +1,332 @@
+"""The service by its own interface."""
+
+import base64
+import gzip
+import io
+
+import nibabel as nib
+import numpy as np
+import pytest
+import tifffile
+import torch
+from PIL import Image
+
+from mue.service import examples
+
+TOKEN = "a-token-of-enough-characters"
+
+
+def propose(client, content: bytes, name: str = "a.png", **form):
+    form = {"model": "lidc-exact", **form}
+    return client.post("/api/propose", files={"file": (name, content)}, data=form)
+
+
+def decoded(mask: dict) -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(mask["png"]))))
+
+
+# --- answers --------------------------------------------------------------------------------------
+
+
+def test_the_answers_are_those_of_the_predictor(client, predictors, picture):
+    found = propose(client, picture).json()
+    modes = predictors["lidc-exact"].modes(np.asarray(Image.open(io.BytesIO(picture)))).top(8)
+    assert [m["prob"] for m in found["modes"]] == pytest.approx(modes.prob[0].tolist(), abs=1e-5)
+    assert sum(m["prob"] for m in found["modes"]) + found["rest"] == pytest.approx(1, abs=1e-5)
+    for mode, y in zip(found["modes"], modes.y[0], strict=True):
+        assert np.abs(decoded(mode["mask"]) / 255.0 - y[0].numpy()).max() < 0.003
+        assert sum(m["prob"] for m in mode["members"]) == pytest.approx(mode["prob"], abs=1e-5)
+
+
+def test_runs_and_png_are_the_same_mask(client, picture):
+    png = propose(client, picture).json()["modes"]
+    runs = propose(client, picture, masks="rle").json()["modes"]
+    for a, b in zip(png, runs, strict=True):
+        counts, size = b["mask"]["rle"]["mask"]["counts"], b["mask"]["rle"]["mask"]["size"]
+        flat = np.repeat(np.arange(len(counts)) % 2, counts)
+        assert np.array_equal(flat.reshape(size, order="F"), decoded(a["mask"]) > 127)
+
+
+def test_k_cut_code_and_coverage_do_what_they_say(client, picture):
+    assert len(propose(client, picture, k=1).json()["modes"]) == 1
+    finer = propose(client, picture, cut=0.0, k=99).json()["modes"]
+    assert len(finer) >= len(propose(client, picture, cut=0.9, k=99).json()["modes"])
+    by_code = propose(client, picture, by="code", k=99).json()
+    assert all(len(m["members"]) == 1 for m in by_code["modes"])
+    assert propose(client, picture, coverage=0.85).json()["coverage"] == 0.9
+    wrong = propose(client, picture, coverage=0.9, cut=0.1)
+    assert wrong.status_code == 422
+    assert "calibrated cut" in wrong.json()["error"]
+
+
+def test_details_hold_every_answer_the_tree_and_the_image(client, picture):
+    found = propose(client, picture, details=True).json()
+    k, image = len(found["answers"]), found["image"]
+    assert len(found["tree"]["parent"]) == len(found["tree"]["distance"][0]) == k
+    assert found["tree"]["height"].count(None) == 1  # the last group is joined to none
+    values = np.frombuffer(base64.b64decode(image["values"]), image["dtype"])
+    assert np.array_equal(values.reshape(64, 64), np.asarray(Image.open(io.BytesIO(picture))))
+
+
+def test_an_image_has_the_same_answers_alone_and_in_a_batch(predictors):
+    from mue.service.batching import Batcher
+
+    x = torch.rand(6, 1, 64, 64)
+    sizes: list[int] = []
+    batcher = Batcher(predictors, threads=1, on_batch=sizes.append)
+    waiting = [batcher.submit("lidc-exact", image[None]) for image in x]
+    found = [w.result() for w in waiting]
+    batcher.close()
+    assert max(sizes) > 1
+    for image, modes in zip(x, found, strict=True):
+        alone = predictors["lidc-exact"].modes(image)
+        assert torch.allclose(modes.prob, alone.prob, atol=1e-4)
+
+
+# --- formats --------------------------------------------------------------------------------------
+
+
+def nifti(values: np.ndarray, affine: np.ndarray) -> bytes:
+    return gzip.compress(nib.Nifti1Image(values, affine).to_bytes())
+
+
+def test_a_slice_of_a_volume_is_answered_and_exported_where_it_was(client):
+    values = np.random.default_rng(0).integers(-1000, 400, (40, 48, 5)).astype(np.int16)
+    affine = np.array([[-2.0, 0, 0, 5], [0, 3, 0, 6], [0, 0, 4, 7], [0, 0, 0, 1]])
+    content = nifti(values, affine)
+    image = propose(client, content, "a.nii.gz", details=True, slice=3).json()["image"]
+    assert (image["slices"], image["slice"], image["spacing"]) == (5, 3, [3.0, 2.0])
+    shown = np.frombuffer(base64.b64decode(image["values"]), "<i2").reshape(48, 40)
+    assert np.array_equal(shown, values[:, :, 3].T)
+    form = {"model": "lidc-exact", "slice": "3", "format": "nifti"}
+    files = {"file": ("a.nii.gz", content)}
+    exported = client.post("/api/export", files=files, data=form).content
+    back = nib.Nifti1Image.from_bytes(gzip.decompress(exported))
+    assert back.shape[:3] == (40, 48, 1)
+    assert back.affine is not None
+    assert np.allclose(back.affine[:3, 3], affine[:3, 3] + 3 * affine[:3, 2])
+
+
+def test_every_kind_of_file_is_read_from_memory(client):
+    grey = np.random.default_rng(0).integers(0, 255, (32, 32), dtype=np.uint8)
+    files: dict[str, bytes] = {"a.nii": nib.Nifti1Image(grey[:, :, None], np.eye(4)).to_bytes()}
+    for name in ("a.png", "a.jpg", "a.tif", "a.npy"):
+        buffer = io.BytesIO()
+        if name == "a.npy":
+            np.save(buffer, grey)
+        elif name == "a.tif":
+            tifffile.imwrite(buffer, grey)
+        else:
+            Image.fromarray(grey).save(buffer, "PNG" if name == "a.png" else "JPEG")
+        files[name] = buffer.getvalue()
+    for name, content in files.items():
+        assert propose(client, content, name).status_code == 200, name
+
+
+def test_dicom_is_answered_and_exported_as_a_segmentation(client):
+    from pydicom import dcmread
+    from pydicom.dataset import Dataset, FileMetaDataset
+    from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
+
+    data = Dataset()
+    data.file_meta = FileMetaDataset()
+    data.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    data.file_meta.MediaStorageSOPClassUID = data.SOPClassUID = CTImageStorage
+    data.SOPInstanceUID = data.file_meta.MediaStorageSOPInstanceUID = generate_uid()
+    data.SeriesInstanceUID, data.StudyInstanceUID = generate_uid(), generate_uid()
+    data.FrameOfReferenceUID, data.PatientID, data.Modality = generate_uid(), "nobody", "CT"
+    for name in (
+        "PatientName",
+        "PatientBirthDate",
+        "PatientSex",
+        "StudyDate",
+        "StudyTime",
+        "AccessionNumber",
+        "ReferringPhysicianName",
+        "StudyID",
+    ):
+        setattr(data, name, "")
+    data.ImagePositionPatient, data.PixelSpacing = [0.0, 0.0, 0.0], [0.5, 0.5]
+    data.ImageOrientationPatient, data.SliceThickness = [1, 0, 0, 0, 1, 0], 2.5
+    y, x = np.mgrid[:64, :64] - 32
+    pixels = np.where(x**2 + y**2 < 90, 1050, 150)
+    data.Rows, data.Columns = pixels.shape
+    data.SamplesPerPixel, data.PhotometricInterpretation = 1, "MONOCHROME2"
+    data.BitsAllocated, data.BitsStored, data.HighBit, data.PixelRepresentation = 16, 16, 15, 0
+    data.RescaleSlope, data.RescaleIntercept = 1, -1024
+    data.PixelData = pixels.astype("<u2").tobytes()
+    buffer = io.BytesIO()
+    data.save_as(buffer, enforce_file_format=True)
+    found = propose(client, buffer.getvalue(), "slice.dcm", details=True).json()
+    assert (found["image"]["low"], found["image"]["high"]) == (-874, 26)
+    form = {"model": "lidc-exact", "format": "dicom-seg"}
+    files = {"file": ("slice.dcm", buffer.getvalue())}
+    seg = client.post("/api/export", files=files, data=form)
+    assert seg.status_code == 200, seg.text
+    assert dcmread(io.BytesIO(seg.content)).Modality == "SEG"
+
+
+# --- what is wrong is said in a sentence ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.png", b""),
+        ("a.png", b"\x89PNG\r\n\x1a\nrubbish"),
+        ("a.txt", b"hello"),
+        ("a.dcm", b"\0" * 128 + b"DICM" + b"rubbish"),
+        ("a.nii.gz", gzip.compress(b"\0" * 1000)),
+        ("../../etc/passwd", b"root"),
+    ],
+)
+def test_rubbish_is_answered_with_a_sentence(client, name, content):
+    found = propose(client, content, name)
+    assert found.status_code == 422
+    assert set(found.json()) == {"error"}
+    assert "Traceback" not in found.text
+    assert "/" not in found.json()["error"].split()[0]
+
+
+def test_an_image_of_huge_dimensions_is_refused_before_it_is_decoded(client):
+    buffer = io.BytesIO()
+    Image.new("1", (30_000, 30_000)).save(buffer, "PNG")
+    found = propose(client, buffer.getvalue())
+    assert found.status_code == 422
+    assert "30000 x 30000" in found.json()["error"]
+
+
+def test_a_bomb_in_nifti_is_refused(client):
+    header = bytearray(nib.Nifti1Image(np.zeros((4, 4, 4), np.uint8), np.eye(4)).to_bytes()[:352])
+    header[40:56] = np.array([3, 900, 900, 2000, 1, 1, 1, 1], "<i2").tobytes()
+    found = propose(client, gzip.compress(bytes(header) + b"\0" * (1 << 24)), "a.nii.gz")
+    assert found.status_code == 422
+    assert "bytes are read" in found.json()["error"]
+
+
+@pytest.mark.parametrize("wrong", [{"k": 0}, {"by": "x"}, {"coverage": 2}, {"cut": -1}, {"k": "a"}])
+def test_a_wrong_value_is_named(client, picture, wrong):
+    found = propose(client, picture, **wrong)
+    assert found.status_code == 422
+    assert f"`{next(iter(wrong))}`" in found.json()["error"]
+
+
+def test_an_unknown_model_and_page_are_not_found(client, picture):
+    assert propose(client, picture, model="none").status_code == 404
+    assert client.get("/page/..%2fapp.py").status_code == 404
+    assert client.get("/nowhere").json() == {"error": "Not Found"}
+
+
+# --- safety ---------------------------------------------------------------------------------------
+
+
+def test_every_answer_has_the_headers(client):
+    for path in ("/", "/api/models", "/nowhere"):
+        headers = client.get(path).headers
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert "access-control-allow-origin" not in headers
+
+
+def test_a_name_that_is_not_ours_is_refused(client):
+    assert client.get("/", headers={"host": "evil.example"}).status_code == 421
+    assert client.get("/", headers={"host": "192.168.0.7:8000"}).status_code == 200
+
+
+def test_a_page_of_another_site_is_refused(client):
+    assert client.get("/", headers={"origin": "http://evil.example"}).status_code == 403
+    assert client.get("/", headers={"origin": str(client.base_url).rstrip("/")}).status_code == 200
+
+
+def test_the_token_is_needed_for_answers_and_not_for_the_page(served):
+    with served(token=TOKEN) as client:
+        assert client.get("/").status_code == client.get("/healthz").status_code == 200
+        assert client.get("/api/models").status_code == 401
+        assert client.get(f"/api/models?token={TOKEN}").status_code == 401
+        wrong, right = ({"authorization": f"Bearer {t}"} for t in (TOKEN[:-1], TOKEN))
+        assert client.get("/api/models", headers=wrong).status_code == 401
+        assert client.get("/api/models", headers=right).status_code == 200
+
+
+def test_a_large_body_is_refused_with_and_without_its_length(served):
+    with served(body=1000) as client:
+        assert propose(client, b"x" * 2000).status_code == 413
+        chunks = (b"x" * 600 for _ in range(4))
+        assert client.post("/api/propose", content=chunks).status_code == 413
+
+
+def test_too_many_requests_are_refused(served):
+    with served(rate=0.001, burst=2) as client:
+        codes = [client.get("/api/models").status_code for _ in range(3)]
+        assert codes == [200, 200, 429]
+        assert client.get("/api/models").headers["retry-after"] == "1"
+        assert client.get("/healthz").status_code == 200
+
+
+def test_a_full_queue_is_503_with_retry_after(served, picture):
+    with served(queue=0) as client:
+        found = propose(client, picture)
+        assert (found.status_code, found.headers["retry-after"]) == (503, "1")
+
+
+def test_a_request_that_takes_too_long_is_504(served, picture):
+    with served(seconds=0.001) as client:
+        assert propose(client, picture).status_code == 504
+
+
+def test_the_service_stops_after_what_it_has(predictors):
+    from mue.service.batching import Batcher, QueueFullError
+
+    batcher = Batcher(predictors, threads=1)
+    waiting = [batcher.submit("guess-exact", torch.rand(1, 1, 28, 112)) for _ in range(4)]
+    batcher.close()
+    assert all(w.done() for w in waiting)
+    with pytest.raises(QueueFullError):
+        batcher.submit("guess-exact", torch.rand(1, 1, 28, 112))
+
+
+def test_logs_hold_no_contents(client, picture, capfd):
+    propose(client, picture, "the-name-of-a-patient.png")
+    propose(client, b"rubbish", "the-name-of-a-patient.png")
+    said = capfd.readouterr().err
+    assert '"path": "/api/propose"' in said
+    assert "patient" not in said
+
+
+# --- the rest -------------------------------------------------------------------------------------
+
+
+def test_health_and_metrics(client, picture):
+    assert client.get("/readyz").json() == {"status": "ready"}
+    propose(client, picture)
+    text = client.get("/metrics").text
+    assert 'mue_requests_total{path="/api/propose",status="200"}' in text
+    assert "mue_batch_size_count" in text
+
+
+def test_the_description_of_the_interface_has_examples(client):
+    found = client.get("/api/openapi.json").json()
+    assert {"/api/propose", "/api/models"} <= set(found["paths"])
+    assert "example" in found["components"]["schemas"]["Proposal"]
+
+
+def test_examples_suit_the_models_and_their_raters_sum_to_one(client):
+    found = client.get("/api/examples").json()
+    assert {e["task"] for e in found} == {"guess", "slices"}
+    for example in found:
+        assert sum(r["weight"] for r in example["raters"]) == pytest.approx(1)
+        model = {"guess": "guess-exact", "slices": "lidc-exact"}[example["task"]]
+        answer = propose(client, base64.b64decode(example["image"]), model=model)
+        assert answer.status_code == 200
+
+
+def test_a_phantom_is_the_same_every_time():
+    first = examples._phantom(0)
+    assert np.array_equal(first.image, examples._phantom(0).image)
+    assert len(examples._PHANTOMS) + 4 == len(examples.examples())
+
+
+def test_digits_are_pictures(client):
+    digit = client.get("/api/digits/7/3")
+    assert np.asarray(Image.open(io.BytesIO(digit.content))).shape == (28, 28)
+    assert client.get("/api/digits/10/0").status_code == 422
