@@ -45,8 +45,10 @@ def measure(side: int) -> str:
     whole = predictor.modes(x)
     order, same = modes.answer_code[0].argsort(), whole.answer_code[0].argsort()
     prob = (modes.answer_prob[0, order] - whole.answer_prob[0, same]).abs().max()
-    pixels = (modes.answers[0, order] > 0.5) != (whole.answers[0, same] > 0.5)
-    return f"{row}, probabilities {prob:.1e}, mask pixels {pixels.float().mean():.1e} from one pass"
+    found, known = modes.answers[0, order] > 0.5, whole.answers[0, same] > 0.5
+    differ, area = ((v.flatten(1).sum(dim=1)) for v in (found != known, known))
+    pixels = (differ / area.clamp_min(1)).max()
+    return f"{row}; from one pass: probabilities {prob:.1e}, pixels of a mask {pixels:.1e}"
 
 
 def main() -> None:

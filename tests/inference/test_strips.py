@@ -10,6 +10,11 @@ from mue.inference.predictor import Predictor
 from mue.models.build import build_network
 from mue.models.modal import Modal
 
+
+def seeded() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
 LATE = ModelConfig(levels=(4, 8, 8), tail=(8,), widths=(8, 4), code_level=4, norm="group")
 
 
@@ -23,11 +28,13 @@ def network(model: ModelConfig) -> Modal:
     return built
 
 
-@pytest.fixture
-def low_strips(monkeypatch):
-    """Strips of 8 rows, and none too small for them."""
+@pytest.fixture(params=[torch.float32, torch.float16])
+def low_strips(monkeypatch, request) -> torch.dtype:
+    """Strips of 8 rows, with no image too small for them, in either precision."""
+    monkeypatch.setattr(strips, "HALF", 0 if request.param is torch.float16 else 1 << 23)
     monkeypatch.setattr(strips, "_STRIP", 1)
     monkeypatch.setattr(strips, "LARGE", 0)
+    return request.param
 
 
 @pytest.mark.parametrize("size", [(40, 24), (37, 21), (8, 8), (3, 50)])
@@ -42,26 +49,25 @@ def low_strips(monkeypatch):
         replace(LATE, levels=(4, 8), tail=(8, 8), widths=(6,), code_level=2, c_in=3),
     ],
 )
-@pytest.mark.usefixtures("low_strips")
-def test_strips_give_the_answers_of_one_pass(model, size):
+def test_strips_give_the_answers_of_one_pass(model, size, low_strips):
     net, x = network(model), torch.rand(1, model.c_in, *size)
     with torch.inference_mode():
         log_prior, logits = net.decode_all(net(x))
         view = strips.view(net, x)
         found = strips.answers(net, view, net.codebook.codes[None], lambda z: z)
-    torch.testing.assert_close(view.log_prior, log_prior, atol=5e-3, rtol=0)
-    assert (found - logits).abs().max() < 5e-3 * (1 + logits.abs().max())
+    limit = 5e-3 if low_strips is torch.float16 else 2e-5
+    torch.testing.assert_close(view.log_prior, log_prior, atol=limit, rtol=0)
+    assert (found - logits).abs().max() < limit * (1 + logits.abs().max())
 
 
-@pytest.mark.usefixtures("low_strips")
-def test_a_large_image_is_answered_as_a_small_one(monkeypatch):
+def test_a_large_image_is_answered_as_a_small_one(monkeypatch, low_strips):
     config = Config(method="exact", model=LATE, codebook=CodebookConfig(size=5, width=3))
     predictor = Predictor(network(LATE), config)
     x = torch.rand(2, 1, 48, 40)
     large, modes = predictor.propose(x, 5), predictor.modes(x)
     monkeypatch.setattr(strips, "LARGE", 1 << 21)
     small = predictor.propose(x, 5)
-    assert large.y.dtype == torch.float16
+    assert large.y.dtype == low_strips
     assert torch.equal(large.code, small.code)
     torch.testing.assert_close(large.prob, small.prob, atol=0.01, rtol=0)
     assert ((large.y > 0.5) != (small.y > 0.5)).float().mean() <= 0.02
@@ -71,19 +77,20 @@ def test_a_large_image_is_answered_as_a_small_one(monkeypatch):
 
 @pytest.mark.usefixtures("low_strips")
 def test_a_trained_model_keeps_its_probabilities_and_masks(monkeypatch):
-    """The bar of issue 17, on slices as large as those it was trained on, and larger."""
+    """At most 0.01 in probabilities, and 2 % of the pixels of a mask: bright disks, as lesions."""
     predictor = mue.load("lidc-exact", device="cpu")
-    x = torch.nn.functional.interpolate(torch.rand(1, 1, 12, 16), scale_factor=16, mode="bicubic")
+    rows, columns = torch.arange(192.0)[:, None], torch.arange(256.0)
+    disks = [((rows - r).hypot(columns - c) < 9).float() for r, c in ((60, 70), (120, 180))]
+    x = (0.15 + 0.5 * sum(disks) + 0.03 * torch.rand(192, 256, generator=seeded()))[None, None]
     large = predictor.propose(x, 16)
     monkeypatch.setattr(strips, "LARGE", 1 << 21)
     small = predictor.propose(x, 16)
-    by_code = [h.code.argsort(dim=1)[0] for h in (large, small)]
-    probs, ys = (
-        [v[0, o] for v, o in zip(both, by_code, strict=True)]
-        for both in ((large.prob, small.prob), (large.y, small.y))
-    )
-    assert (probs[0] - probs[1]).abs().max() <= 0.01
-    assert ((ys[0] > 0.5) != (ys[1] > 0.5)).float().mean(dim=(1, 2, 3)).max() <= 0.02
+    order, same = large.code[0].argsort(), small.code[0].argsort()
+    assert (large.prob[0, order] - small.prob[0, same]).abs().max() <= 0.01
+    found, known = large.y[0, order] > 0.5, small.y[0, same] > 0.5
+    differ, area = ((v.flatten(1).sum(dim=1)) for v in (found != known, known))
+    assert area.max() > 100
+    assert (differ <= (0.02 * area).ceil()).all()  # of each mask's own pixels, not of the image's
 
 
 def test_what_no_strips_are_known_for_takes_one_pass(monkeypatch, baselines):

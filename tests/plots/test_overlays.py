@@ -1,6 +1,7 @@
 import numpy as np
+import pytest
 
-from mue.plots.overlays import plot_overlays
+from mue.plots.overlays import _shrink, plot_overlays
 
 
 def figure_of(masks: int, classes: tuple[str, ...] = ("mask",), side: int = 32):
@@ -42,3 +43,13 @@ def test_large_images_are_shown_at_a_smaller_size():
     shown = figure_of(1, side=2000).axes[0].images[0].get_array()
     assert shown is not None
     assert max(shown.shape) <= 640
+
+
+@pytest.mark.parametrize("at", [(0, 0), (7, 10), (6, 9), (3, 5)])
+def test_a_mask_of_one_pixel_is_not_lost_where_it_is_shown_smaller(at):
+    mask = np.zeros((1, 8, 11), np.uint8)
+    mask[0, *at] = 2
+    shown = _shrink(mask, 4)
+    assert shown.shape == (1, *np.zeros((8, 11))[::4, ::4].shape)
+    assert np.argwhere(shown).tolist() == [[0, at[0] // 4, at[1] // 4]]
+    assert shown.max() == 2

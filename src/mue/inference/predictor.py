@@ -330,7 +330,7 @@ class Predictor:
         return Answers(self._pixels(found.logits.float()), found.prob.float(), found.code)
 
     def _large(self, x: Tensor, k: int, min_prob: float) -> Answers:
-        """The same for large images, one after another; their answers are in half precision."""
+        """The same for large images, one after another."""
         found: list[Answers] = []
         for image in x.split(1):
             network = cast("Modal", self.network)

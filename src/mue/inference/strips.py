@@ -4,8 +4,10 @@ A convolution reads one row more on either side, so a strip with these two rows 
 rows of the whole. Only group normalization and the pooled vector need all of the image: their sums
 are added up over the strips of a layer before the next one reads it. So nothing is blended, there
 is no seam, and a code means the same everywhere. What must be kept of the whole image are the
-feature maps of the skip connections and the one at work, in half precision; everything else is a
-few rows high.
+feature maps of the skip connections and the one at work; everything else is a few rows high. In
+very large images these maps and the answers are kept in half precision, though not computed in it:
+that moves the probability of a pixel by up to 1e-3, and with it those pixels of a mask that are as
+close as that to one half.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ Rows = Callable[[int, int], Tensor]
 """Rows a to b - 1 of a feature map: 1 c b-a w."""
 LARGE, LARGE_CUDA = 1 << 21, 1 << 24
 """Pixels of an image from which on it is computed in strips, on a CPU and on a GPU."""
+HALF = 1 << 23
+"""Pixels from which on feature maps and answers are kept in half precision."""
 _STRIP = 1 << 19
 """Elements of the widest layer in a strip, so that they stay in the cache of a CPU."""
 _MAX = torch.finfo(torch.float16).max
@@ -55,14 +59,15 @@ def answers(
     codes: Float[Tensor, "1 k d"],
     values: Callable[[Float[Tensor, "1 k c h w"]], Float[Tensor, "1 k c h w"]],
 ) -> Float[Tensor, "1 k c h w"]:
-    """The answers to a large image in half precision, of logits that are turned into `values`."""
+    """The answers to a large image, of logits that are turned into `values`."""
     y: Tensor | None = None
 
     def put(at: slice, rows: slice, logits: Tensor) -> None:
         nonlocal y
         if y is None:
             shape = (1, codes.shape[1], logits.shape[2], *view.features.size)
-            y = torch.empty(shape, dtype=torch.float16, device=logits.device)
+            kept = view.features.levels[0].dtype
+            y = torch.empty(shape, dtype=kept, device=logits.device)
         y[:, at, :, rows] = values(logits.float())
 
     decode(cast("UNetDecoder", network.decoder), view.features, codes, put)
@@ -76,11 +81,12 @@ def strips(height: int, elements: int) -> Iterator[tuple[int, int]]:
 
 
 def encode(encoder: UNetEncoder, x: Float[Tensor, "1 c h w"]) -> Features:
-    """What the encoder makes of an image, its levels in half precision."""
+    """What the encoder makes of an image."""
+    kept = torch.float16 if x.shape[2] * x.shape[3] > HALF else torch.float32
     h, levels = pad_to_multiple(x, encoder.stride), list[Tensor]()
     for i, block in enumerate(encoder.blocks):
         h = downsample(h) if i else h
-        h = _block(cast("ResidualBlock", block), _rows(h, x.dtype), h.shape[2:])
+        h = _block(cast("ResidualBlock", block), _rows(h, x.dtype), h.shape[2:], kept)
         if i < encoder.depth:
             levels.append(h)
     return Features(tuple(levels), h.to(x.dtype).mean(dim=(2, 3)), tuple(x.shape[-2:]))
@@ -131,20 +137,20 @@ def _stage(
             rows = torch.cat([up, beside(a, b)], dim=1)
         return rows if enter is None else enter(rows)
 
-    return _block(block, read, (h if skip is None else skip).shape[2:])
+    return _block(block, read, (h if skip is None else skip).shape[2:], h.dtype)
 
 
-def _block(block: ResidualBlock, read: Rows, size: Sequence[int]) -> Tensor:
-    """The output of a residual block in half precision; each layer is written over the one before.
+def _block(block: ResidualBlock, read: Rows, size: Sequence[int], kept: torch.dtype) -> Tensor:
+    """The output of a residual block, of whose input `read` gives rows.
 
-    `read` gives rows of its input.
+    Each layer is written over the one before, in the precision `kept`.
     """
     rows, h = read, None
     for i in (0, 3, 6):
         conv, norm = cast("nn.Conv2d", block.body[i]), block.body[i + 1]
         if h is None or h.shape[1] != conv.out_channels:
             shape = (1, conv.out_channels, *size)
-            h = torch.empty(shape, dtype=torch.float16, device=conv.weight.device)
+            h = torch.empty(shape, dtype=kept, device=conv.weight.device)
         affine = _convolve(conv, norm, rows, h)
         rows = _rows(h, conv.weight.dtype, affine, relu=i < 6)
     h = cast("Tensor", h)

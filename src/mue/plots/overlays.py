@@ -33,7 +33,7 @@ def plot_overlays(
     expected mask is the probability of any class, over the image.
     """
     step = max(1, math.ceil(max(x.shape[1:]) / _SIDE))
-    x, masks, expected = (v[:, ::step, ::step] for v in (x, masks, expected))
+    x, masks, expected = x[:, ::step, ::step], _shrink(masks, step), expected[:, ::step, ::step]
     picture = x.transpose(1, 2, 0) if len(x) == 3 else np.repeat(x[:1].transpose(1, 2, 0), 3, 2)
     panels = len(masks) + 2
     rows = math.ceil(panels / _COLUMNS)
@@ -82,3 +82,10 @@ def plot_overlays(
             ]
             legend_below(figure, min(4, len(classes)), handles)
     return figure
+
+
+def _shrink(masks: UInt8[np.ndarray, "m h w"], step: int) -> UInt8[np.ndarray, "m h2 w2"]:
+    """Masks at a smaller size that lose none of their parts: the highest class of each square."""
+    m, h, w = masks.shape
+    whole = np.pad(masks, ((0, 0), (0, -h % step), (0, -w % step)))
+    return whole.reshape(m, -(-h // step), step, -(-w // step), step).max(axis=(2, 4))
