@@ -62,7 +62,7 @@ def test_an_import_says_what_it_found(mue, source, tmp_path, lesion):
     said = mue("data", "import", "lidc", "source", "--out", "out")
     assert said.code == 0, said
     assert "out: 3 patients, 3 cases, 6 slices\n" in said.out
-    assert "raters who annotated a lesion" in said.out
+    assert "slices that so many annotated" in said.out
     assert "prepared out\n" in said.out
     assert "left out" not in said.out
     found = open_prepared(tmp_path / "out", verify=True)

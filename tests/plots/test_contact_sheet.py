@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.contour import ContourSet
 
 from mue.plots.contact_sheet import plot_contact_sheet
@@ -70,3 +70,30 @@ def test_images_of_any_size_type_and_number_of_raters_share_a_sheet(pixels):
     said = [ax.get_xlabel() for ax in figure.axes]
     assert said == ["a\n2 of 2 annotated", "b\n5 of 5 annotated"]
     assert pixels(figure).std() > 10
+
+
+def test_colours_are_shown_as_colours_and_other_values_by_their_range():
+    random = np.random.default_rng(0)
+    colour = random.integers(0, 256, (3, H, W), dtype=np.uint8)
+    deep = random.integers(-1000, 1000, (2, H, W)).astype(np.int16)
+    mask = SMALL.byte()[None].numpy()
+    one, two = plot_contact_sheet([colour, deep], [mask] * 2, ["a", "b"], "").axes
+    shown = np.asarray(one.images[0].get_array())
+    np.testing.assert_allclose(shown, colour.transpose(1, 2, 0) / 255)
+    grey = np.asarray(two.images[0].get_array())
+    assert (grey.min(), grey.max()) == (0, 1)
+    middle = (grey > 0) & (grey < 1)
+    assert np.corrcoef(grey[middle], deep[0][middle])[0, 1] > 0.999
+
+
+def test_several_classes_are_shown_by_the_share_of_raters_below_the_image(words):
+    image = np.zeros((1, H, W), np.uint8)
+    masks = torch.stack([SMALL, 2 * SMALL, SMALL]).byte().numpy()
+    figure = plot_contact_sheet([image], [masks], ["a"], "", ["none", "first", "second"])
+    shown = np.asarray(figure.axes[0].images[0].get_array())
+    assert shown.shape == (2 * H, W, 3)
+    first, second = np.array(to_rgb("#ff5d3b")), np.array(to_rgb("#ffc23d"))
+    inside = SMALL.bool().numpy()
+    np.testing.assert_allclose(shown[H:][inside], np.tile(2 / 3 * first + second / 3, (20, 1)))
+    assert (shown[H:][~inside] == 0).all()
+    assert {"first", "second"} <= set(words(figure))

@@ -26,6 +26,7 @@ from mue.commands.demo import demo
 from mue.commands.evaluate import evaluate
 from mue.commands.export import export
 from mue.commands.figure import figure
+from mue.commands.import_folder import import_folder
 from mue.commands.import_lidc import import_lidc
 from mue.commands.inspect import inspect
 from mue.commands.new import new
@@ -50,6 +51,7 @@ _PATIENCE = 1.0  # seconds that a process waits for the one that says what is wr
 _COMMANDS: dict[str, Callable[..., Any]] = {
     "demo": demo,
     "data new": new,
+    "data import folder": import_folder,
     "data import lidc": import_lidc,
     "data inspect": inspect,
     "train": train.train,

@@ -227,12 +227,14 @@ def _(result: ImportResult) -> None:
     _print_counts(result.folder, result.summary)
     if result.rejected:
         print_line(f"{len(result.rejected)} left out, listed above")
+    for finding in result.summary.findings:
+        print_line(f"note     {finding}")
     print_file("prepared", result.folder)
 
 
 @print_result.register
 def _(result: InspectionResult) -> None:
-    found = result.summary
+    found, compared = result.summary, result.disagreement
     _print_counts(result.folder, found)
     table = Table("split", "patients", "slices")
     for name, (patients, slices) in found.splits.items():
@@ -240,10 +242,17 @@ def _(result: InspectionResult) -> None:
     _out.print(table)
     sizes = " to ".join(dict.fromkeys("{} x {}".format(*found.sizes[i]) for i in (0, -1)))
     spacing = "unknown" if found.spacing is None else "{:.3f} to {:.3f} mm".format(*found.spacing)
-    _out.print(
-        f"size     {sizes}, pixels {spacing}\nform     {found.form}\nsha256   {found.digest}",
-        highlight=False,
-    )
+    print_line(f"size     {sizes}, {found.channels} channels of {found.dtype}, pixels {spacing}")
+    print_line(f"values   normalized by {found.normalization}")
+    print_line(f"classes  {', '.join(found.labels) or 'one'}")
+    if compared.images:
+        pairs = ", ".join(f"{name} {iou:.3f}" for name, iou in compared.iou.items())
+        print_line(f"raters   IoU of two: {pairs}; mean distance D {compared.distance:.3f}")
+        best = ", ".join(f"{name} {value:.3f}" for name, value in compared.best.items())
+        print_line(f"best     {best}: what a model reaches that knows how raters answer")
+    print_line(f"form     {found.form}\nsha256   {found.digest}")
+    for finding in found.findings:
+        print_line(f"note     {finding}")
     print_file("sheet", result.files[0])
 
 
@@ -251,6 +260,7 @@ def _print_counts(folder: Path, found: DataSummary) -> None:
     """How many slices there are, and how many raters annotated them."""
     counts = f"{found.patients} patients, {found.cases} cases, {found.slices} slices"
     print_line(f"{folder}: {counts}")
-    table = Table("raters who annotated a lesion", *map(str, range(len(found.annotated))))
-    table.add_row("slices", *map(str, found.annotated))
+    table = Table("raters", *map(str, range(len(found.annotated))))
+    table.add_row("slices that have so many", *map(str, found.raters))
+    table.add_row("slices that so many annotated", *map(str, found.annotated))
     _out.print(table)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from mue.data.prepared.disagreement import Disagreement, disagreement
 from mue.data.prepared.store import open_prepared
 from mue.data.prepared.summary import DataSummary, summarize
 
@@ -17,13 +18,14 @@ class InspectionResult:
 
     folder: Path
     summary: DataSummary
+    disagreement: Disagreement
     files: tuple[Path, ...]
 
 
 def inspect(
     data: str | Path, out: str | Path | None = None, *, verify: bool = False
 ) -> InspectionResult:
-    """Count what prepared slices hold, and plot a contact sheet of slices spread over them.
+    """Say what prepared images hold, how much raters differ, what is wrong; plot a contact sheet.
 
     Args:
         data: Folder of prepared slices.
@@ -41,6 +43,9 @@ def inspect(
         [prepared.masks_of(i) for i in shown],
         [rows[i].id for i in shown],
         f"{folder.name}: {len(shown)} of {len(rows)} slices",
+        prepared.meta.labels,
     )
     path = Path(out) if out else Path("runs") / f"{folder.resolve().name}-sheet.png"
-    return InspectionResult(folder, summarize(prepared), (save_figure(sheet, path),))
+    return InspectionResult(
+        folder, summarize(prepared), disagreement(prepared), (save_figure(sheet, path),)
+    )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float, Shaped, UInt8
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -13,7 +14,8 @@ from mue.errors import MueError
 from mue.plots.panels import shorten, show_contour, show_slice, window_around
 from mue.plots.style import SMALL, legend_below, new_figure
 
-_RATER_COLOURS = ("#ff5d3b", "#ffc23d", "#4fc3ff", "#8be36b")  # bright, to contrast with grey
+_COLOURS = ("#ff5d3b", "#ffc23d", "#4fc3ff", "#8be36b", "#e07bff", "#38d6b4", "#ff9ecb")
+"""Of raters or classes: bright, to contrast with grey."""
 _COLUMNS = 6
 
 
@@ -22,42 +24,62 @@ def plot_contact_sheet(
     masks: Sequence[UInt8[np.ndarray, "_ _ _"]],
     names: Sequence[str],
     title: str,
+    labels: Sequence[str] = (),
 ) -> Figure:
-    """Images (c h w) with the contours of all of their raters (r h w), the name beneath.
+    """Images (c h w) with the masks of all of their raters (r h w), the name beneath.
 
-    A contour that two raters share shows the colours of both, the later within the earlier. Each
-    slice is a close-up of at least half its crop.
+    With one class there is a contour for each rater; one that two share shows the colours of both,
+    the later within the earlier. Each image is a close-up of at least half of it. With several
+    classes, named by `labels` with the background first, the share of raters who chose each class
+    is shown below the image: the brighter its colour, the more.
     """
     n, r = len(masks), max(map(len, masks))
-    h, w = (max(image.shape[i] for image in images) for i in (1, 2))
     if len(names) != n:
         raise MueError(f"`names` must name each of the {n} slices, got {len(names)} names")
+    several = len(labels) > 2
+    kinds = labels[1:] if several else [f"rater {j + 1}" for j in range(r)]
+    colours = [_COLOURS[j % len(_COLOURS)] for j in range(len(kinds))]
     columns, side = min(n, _COLUMNS), 1.6 if n > 1 else 3.2
     rows = -(-n // columns)
-    colours = [_RATER_COLOURS[j % len(_RATER_COLOURS)] for j in range(r)]
-    size = side * columns + 0.2, rows * (side * h / w + 0.32) + 0.6
+    tallest = max(image.shape[1] / image.shape[2] for image in images) * (1 + several)
+    size = side * columns + 0.2, rows * (side * tallest + 0.32) + 0.6
     with new_figure(title, size) as figure:
         axes = np.asarray(figure.subplots(rows, columns, squeeze=False)).flatten()
         for ax in axes[n:]:
             ax.set_axis_off()
-        for i, ax in enumerate(axes[:n]):
-            mask = masks[i] > 0
-            show_slice(ax, _grey(images[i]), window_around(mask, min_share=0.5))
-            for j in range(len(mask)):
-                if mask[j].any():
-                    show_contour(ax, mask[j], colours[j], 0.6 + 1.4 * (r - 1 - j) / r)
+        for ax, image, mask, name in zip(axes, images, masks, names, strict=False):
+            if several:
+                show_slice(ax, np.concatenate([_colours(image), _shares(mask, colours)]))
+            else:
+                shown = _colours(image) if len(image) == 3 else _scaled(image[0])
+                show_slice(ax, shown, window_around(mask > 0, min_share=0.5))
+                for j in range(len(mask)):
+                    if mask[j].any():
+                        show_contour(ax, mask[j] > 0, colours[j], 0.6 + 1.4 * (r - 1 - j) / r)
             annotated = int(mask.any(axis=(1, 2)).sum())
-            label = f"{shorten(names[i])}\n{annotated} of {len(mask)} annotated"
+            label = f"{shorten(name)}\n{annotated} of {len(mask)} annotated"
             ax.set_xlabel(label, fontsize=SMALL, labelpad=2, linespacing=1.3)
-        raters = [(f"rater {j + 1}", colour) for j, colour in enumerate(colours)]
-        handles = [Line2D([], [], color=colour, lw=2, label=name) for name, colour in raters]
-        legend_below(figure, min(r, 8), handles)
+        named = zip(kinds, colours, strict=True)
+        handles = [Line2D([], [], color=colour, lw=2, label=name) for name, colour in named]
+        legend_below(figure, min(len(handles), 8), handles)
     return figure
 
 
-def _grey(image: Shaped[np.ndarray, "c h w"]) -> Float[np.ndarray, "h w"]:
-    """The mean of the channels: bytes as they are, other values from their range to 0..1."""
-    grey = image.mean(axis=0, dtype=np.float64)
-    if image.dtype == np.uint8:
-        return grey / 255
-    return (grey - grey.min()) / max(np.ptp(grey), 1e-9)
+def _shares(mask: UInt8[np.ndarray, "r h w"], colours: Sequence[str]) -> Float[np.ndarray, "h w 3"]:
+    """The colours of the classes, each as bright as the share of raters who chose it."""
+    share = np.stack([(mask == i + 1).mean(axis=0) for i in range(len(colours))], axis=-1)
+    return share @ np.array([to_rgb(colour) for colour in colours])
+
+
+def _colours(image: Shaped[np.ndarray, "c h w"]) -> Float[np.ndarray, "h w 3"]:
+    """Three channels as red, green and blue, any other number as the grey of the first."""
+    channels = image if len(image) == 3 else image[:1].repeat(3, axis=0)
+    return _scaled(channels.transpose(1, 2, 0))
+
+
+def _scaled(values: Shaped[np.ndarray, "*s"]) -> Float[np.ndarray, "*s"]:
+    """Values in 0..1: bytes as they are, others by their range without the outermost 1 %."""
+    if values.dtype == np.uint8:
+        return values / 255
+    low, high = np.percentile(values, (0.5, 99.5))
+    return ((values - low) / max(high - low, 1e-9)).clip(0, 1)

@@ -30,8 +30,9 @@ class Row:
 
     @property
     def id(self) -> str:
-        """A name, unique within the data set."""
-        return "/".join(part for part in self.key if part)
+        """A name, unique within the data set; a case that is its own patient is named once."""
+        case = "" if self.case == self.patient else self.case
+        return "/".join(part for part in (self.patient, case, self.slice) if part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -1,0 +1,100 @@
+"""`mue data import folder`: images and masks of several raters, from files of any kind."""
+
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from mue.commands.import_lidc import ImportResult
+from mue.commands.report import Progress
+from mue.data.folder import layout
+from mue.data.folder.importer import is_ct, read_cases
+from mue.data.images.image import Axis
+from mue.data.prepared.item import Item, Rejected
+from mue.data.prepared.splits import split_of
+from mue.data.prepared.store import open_prepared, write_prepared
+from mue.data.prepared.summary import summarize
+from mue.errors import MueError
+
+
+def import_folder(
+    source: str | Path,
+    *,
+    out: str | Path,
+    image: str | None = None,
+    mask: str | None = None,
+    patient: str | None = None,
+    splits: str | Path | None = None,
+    axis: Axis = 2,
+    skip_bad: bool = False,
+    progress: Progress | None = None,
+) -> ImportResult:
+    """Prepare images and the masks of their raters, in a new folder, whole or not at all.
+
+    The source is in nnU-Net's layout with a mask for each rater (imagesTr/CASE_0000.png,
+    labelsTr/CASE_r0.png, labelsTr/CASE_r1.png), or `image` and `mask` say where its files are.
+
+    Args:
+        source: The folder.
+        out: The new folder.
+        image: Pattern of the images, such as 'images/{case}.jpg'; {channel} if they are apart.
+        mask: Pattern of the masks, such as 'masks/{case}_{rater}.png'.
+        patient: Pattern of the names of cases, such as '{patient}-*'; by default each is its own.
+        splits: Table with the columns case (or patient) and split; by default a hash decides.
+        axis: The axis 0, 1 or 2 of a volume along which it is cut into slices.
+        skip_bad: Leave out what cannot be imported, instead of refusing it all.
+        progress: Called with a name, the number of cases read so far, and of all.
+    """
+    folder, found = Path(out), Path(source)
+    if not found.is_dir():
+        raise MueError(f"there is no folder {found} to import; unpack it if it is an archive")
+    description = layout.read_description(found)
+    if (image is None) != (mask is None):
+        raise MueError("name both --image and --mask, or neither for a folder in nnU-Net's layout")
+    if image is None or mask is None:
+        cases = layout.find_by_layout(found, description)
+    else:
+        cases = layout.find_by_patterns(found, image, mask, description)
+    cases = layout.with_patients(cases, patient, Path(splits) if splits else None)
+
+    def show(done: int, total: int) -> None:
+        if progress is not None:
+            progress("cases", done, total)
+
+    origin = {
+        "form": "folder",
+        "sources": [found.resolve().name],
+        "image": image,
+        "mask": mask,
+        "patient": patient,
+        "splits": Path(splits).name if splits else None,
+        "axis": axis,
+        "known_probabilities": description.known,
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of libraries, about what they read nevertheless
+        items = read_cases(cases, found, description, axis=axis, progress=show)
+        rejected = write_prepared(
+            _with_training(items),
+            folder,
+            origin,
+            labels=tuple(description.labels),
+            ct=is_ct(cases, description),
+            skip_bad=skip_bad,
+        )
+    return ImportResult(folder, summarize(open_prepared(folder)), rejected)
+
+
+def _with_training(items: Iterable[Item | Rejected]) -> Iterator[Item | Rejected]:
+    """The items; that none of them is for training is an error after the last."""
+    splits: Counter[str] = Counter()
+    for item in items:
+        if isinstance(item, Item):
+            splits[item.split or split_of(item.patient)] += 1
+        yield item
+    if splits and not splits["train"]:
+        counts = ", ".join(f"{count} in {split}" for split, count in sorted(splits.items()))
+        raise MueError(
+            f"there must be a case for training, and there is none ({counts}); say by --splits "
+            "which cases are"
+        )
