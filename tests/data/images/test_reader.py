@@ -182,7 +182,7 @@ def test_a_series_is_ordered_by_position_and_rescaled(series):
     found = read_image_file(folder)
     assert found.pixels.dtype == np.int16
     assert np.array_equal(found.pixels[0], voxels)
-    assert [path.stem for path in found.files] == list("ebdac")
+    assert [path.name for path in found.files] == [f"{name}.dcm" for name in "ebdac"]
     assert found.geometry is not None
     wanted = np.array([[-0.75, 0, 0, 30], [0, -0.5, 0, 20], [0, 0, 2, 10], [0, 0, 0, 1]])
     assert np.allclose(found.geometry.affine, wanted)
