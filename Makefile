@@ -3,13 +3,24 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check format bench results results-lidc results-compare results-performance results-seeds clean
+.PHONY: demo viewer test test-browser check format bench results results-lidc results-compare results-performance results-seeds clean
 
 demo: .venv/installed
 	$(BIN)/mue demo
 
+# The page at http://127.0.0.1:8000; ARGS are models and options of `mue serve`.
+viewer: .venv/installed
+	$(BIN)/mue serve $(ARGS)
+
 test: .venv/installed
 	$(BIN)/python -m pytest
+
+# Debian's Chromium, and Playwright without a browser of its own. Screenshots go to SHOTS.
+SHOTS ?= runs/screenshots
+test-browser: .venv/installed
+	command -v chromium || (apt-get update && apt-get install --yes chromium)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt '.[browser]'
+	MUE_SCREENSHOTS=$(SHOTS) $(BIN)/python -m pytest -m browser tests/service
 
 check: .venv/installed
 	$(BIN)/ruff format --check .

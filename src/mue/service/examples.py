@@ -52,10 +52,10 @@ class _Phantom:
 
 
 _PHANTOMS = (
+    _Phantom(103, "Spiculated nodule", "Where does it end?", 13.0, 17.0, 0.6, 0.3, rough=6.0),
     _Phantom(101, "Part-solid nodule", "Is the halo part of it?", 10.0, 22.0, 0.6, 0.22, rough=2.0),
     _Phantom(100, "Solid nodule", "A sharp edge: raters agree.", 15.0, 17.0, 0.62, 0.25),
     _Phantom(102, "Ground glass", "Some see nothing at all.", 0.0, 17.0, 0.0, 0.2, rough=2.0),
-    _Phantom(103, "Spiculated nodule", "Where does it end?", 13.0, 17.0, 0.6, 0.3, rough=6.0),
     _Phantom(104, "At the pleura", "Where does the wall begin?", 14.0, 16.0, 0.55, 0.2, wall=True),
     _Phantom(105, "Small nodule", "Or a vessel, seen end-on?", 5.0, 6.5, 0.5, 0.2, vessels=9),
 )

@@ -1,0 +1,228 @@
+"""The page in a real browser: Debian's Chromium, driven by Playwright. `make test-browser`."""
+
+import base64
+import gzip
+import io
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import nibabel as nib
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image
+
+sync_api = pytest.importorskip("playwright.sync_api")
+CHROMIUM = shutil.which("chromium")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
+    pytest.mark.filterwarnings("default"),
+]
+WIDTHS = {1440: 900, 1024: 768, 390: 844}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_api.sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="module")
+def address(served) -> Iterator[str]:
+    with served(rate=0.0) as client:
+        yield str(client.base_url).rstrip("/")
+
+
+@pytest.fixture
+def page(browser, address):
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    found = context.new_page()
+    found.set_default_timeout(60_000)
+    wrong: list[str] = []
+    found.on("pageerror", lambda error: wrong.append(str(error)))
+    found.on("console", lambda m: wrong.append(m.text) if "Content Security" in m.text else None)
+    go(found, address)
+    yield found
+    context.close()
+    assert not wrong
+
+
+def go(page, address: str, view: str = "") -> None:
+    page.goto("about:blank")
+    page.goto(f"{address}/{'#' if view else ''}{view}")
+    page.wait_for_selector("body[data-ready]")
+
+
+def total(page) -> float:
+    """The probabilities on the page, of modes and rest, in percent."""
+    shown = page.locator("#modes .prob, #rest-prob").all_inner_texts()
+    return sum(float(text.replace("%", "")) for text in shown)
+
+
+def shows(page, text: str) -> None:
+    sync_api.expect(page.locator("#status")).to_contain_text(text, timeout=60_000)
+
+
+def settle(page) -> None:
+    page.wait_for_selector("body:not(.busy)")
+
+
+def test_an_example_shows_modes_and_rest_that_sum_to_one(page):
+    assert total(page) == pytest.approx(100, abs=3)
+    page.locator("[data-example=phantom-4]").click()
+    settle(page)
+    shows(page, "Ground glass")
+    assert page.locator("#modes .mode").count() >= 2
+    assert total(page) == pytest.approx(100, abs=3)
+
+
+def test_a_finer_cut_has_more_modes_as_the_service_says(page, address):
+    example = next(e for e in httpx.get(f"{address}/api/examples").json() if e["id"] == "phantom-1")
+    content = base64.b64decode(example["image"])
+    for cut in ("0.20", "0.90"):
+        page.locator("#cut").fill(cut)
+        shown = page.locator("#modes .prob").all_inner_texts()
+        form = {"model": "lidc-exact", "cut": cut, "k": "12", "masks": "none"}
+        files = {"file": ("a.png", content)}
+        found = httpx.post(f"{address}/api/propose", files=files, data=form, timeout=60).json()
+        wanted = [100 * m["prob"] for m in found["modes"]]
+        got = [float(t.replace("%", "")) for t in shown]
+        assert got == pytest.approx(wanted, abs=0.6)
+    assert total(page) == pytest.approx(100, abs=5)
+
+
+def test_coverage_shows_fewer_modes_and_more_rest(page):
+    before = page.locator("#modes .mode").count()
+    page.locator("#coverage").select_option("0.5")
+    assert page.locator("#modes .mode").count() < before
+    assert total(page) == pytest.approx(100, abs=3)
+
+
+def test_keys_switch_answers_and_layers(page):
+    page.keyboard.press("2")
+    assert page.locator("[data-mode='1']").get_attribute("aria-pressed") == "true"
+    page.keyboard.press("ArrowRight")
+    assert page.locator("[data-mode='2']").get_attribute("aria-pressed") == "true"
+    page.keyboard.press("m")
+    assert page.locator("[data-layer=mean]").get_attribute("aria-pressed") == "true"
+    page.keyboard.press("?")
+    assert page.locator("#keys").is_visible()
+    page.keyboard.press("Escape")
+    assert not page.locator("#keys").is_visible()
+
+
+def test_members_open_and_codes_stand_alone(page):
+    page.locator(".open").first.click()
+    assert page.locator(".member").count() >= 2
+    page.locator("[data-by=code]").click()
+    assert "code" in page.locator("#modes .about").first.inner_text()
+    assert page.locator(".open").count() == 0
+
+
+def formats(tmp_path: Path) -> list[Path]:
+    grey = np.random.default_rng(0).integers(0, 255, (64, 64), dtype=np.uint8)
+    Image.fromarray(grey).save(tmp_path / "a.png")
+    Image.fromarray(grey).save(tmp_path / "a.jpg")
+    tifffile.imwrite(tmp_path / "a.tif", grey.astype(np.uint16) * 200)
+    volume = nib.Nifti1Image(np.repeat(grey[:, :, None], 5, 2).astype(np.int16), np.eye(4))
+    (tmp_path / "a.nii.gz").write_bytes(gzip.compress(volume.to_bytes()))
+    return [tmp_path / f"a.{ending}" for ending in ("png", "jpg", "tif", "nii.gz")]
+
+
+def test_every_format_can_be_uploaded_and_a_volume_has_a_slider(page, tmp_path):
+    for path in formats(tmp_path):
+        page.locator("#file").set_input_files(path)
+        shows(page, path.name)
+        assert total(page) == pytest.approx(100, abs=6)
+    assert page.locator("#slice-value").inner_text() == "3 / 5"
+    page.keyboard.press("]")
+    settle(page)
+    assert page.locator("#slice-value").inner_text() == "4 / 5"
+
+
+def test_rubbish_is_answered_with_a_sentence_and_the_page_goes_on(page, tmp_path):
+    (tmp_path / "rubbish.png").write_bytes(b"rubbish")
+    page.locator("#file").set_input_files(tmp_path / "rubbish.png")
+    page.wait_for_selector("#toast:not([hidden])")
+    assert "rubbish.png is not PNG" in page.locator("#toast").inner_text()
+    page.locator("[data-example=phantom-2]").click()
+    shows(page, "Part-solid")
+
+
+def test_two_models_side_by_side(page, address):
+    go(page, address, "model=guess-exact")
+    page.locator("#compare").click()
+    page.wait_for_selector(".panes.two")
+    assert page.locator(".pane figcaption b").all_inner_texts() == ["guess-exact", "guess-probunet"]
+    assert page.locator(".pane").nth(1).locator(".strip button").count() >= 1
+
+
+def test_digits_can_be_composed(page, address):
+    go(page, address, "model=guess-exact&digits=1-0,2-1,3-2,4-3")
+    assert page.locator("#modes .mode").count() == 4
+    page.locator(".slot button").first.click()
+    shows(page, "2 2 3 4")
+    assert total(page) == pytest.approx(100, abs=3)
+
+
+def test_what_is_downloaded_can_be_opened(page, tmp_path):
+    def download(button: str) -> bytes:
+        with page.expect_download() as found:
+            page.locator(f"[data-download={button}]").click()
+        found.value.save_as(tmp_path / button)
+        return (tmp_path / button).read_bytes()
+
+    assert Image.open(io.BytesIO(download("png"))).size == (1024, 1024)
+    content = json.loads(download("json"))
+    assert sum(a["prob"] for a in content["answers"]) + content["rest"] == pytest.approx(1)
+    page.locator("#file").set_input_files(formats(tmp_path)[-1])
+    page.wait_for_selector("[data-download=nifti]:not([hidden])")
+    back = nib.Nifti1Image.from_bytes(gzip.decompress(download("nifti")))
+    assert back.shape[:3] == (64, 64, 1)
+
+
+def test_a_link_restores_the_view(page, address):
+    page.keyboard.press("2")
+    page.keyboard.press("f")
+    page.keyboard.press("r")
+    link = page.evaluate("location.hash").lstrip("#")
+    go(page, address, link)
+    assert page.locator("[data-mode='1']").get_attribute("aria-pressed") == "true"
+    assert page.locator("[data-style=fill]").get_attribute("aria-pressed") == "true"
+    assert page.locator("#raters").get_attribute("aria-pressed") == "true"
+
+
+def test_a_token_is_asked_for(browser, served):
+    with served(token="a-token-of-enough-characters", rate=0.0) as client:
+        page = browser.new_page()
+        page.goto(str(client.base_url))
+        page.wait_for_selector("#ask[open]")
+        page.locator("#token").fill("a-token-of-enough-characters")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("body[data-ready]", timeout=60_000)
+        assert "token" not in page.evaluate("location.href")
+        page.close()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_page_fits_its_width_and_is_accessible(browser, address, width, theme):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    size = {"width": width, "height": WIDTHS[width]}
+    context = browser.new_context(viewport=size, color_scheme=theme)
+    page = context.new_page()
+    go(page, address)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    if folder := os.environ.get("MUE_SCREENSHOTS"):
+        page.screenshot(path=f"{folder}/viewer-{width}-{theme}.png", full_page=True)
+    violations = axe.Axe().run(page).response["violations"]
+    serious = [v for v in violations if v["impact"] in ("serious", "critical")]
+    context.close()
+    assert not serious, [(v["id"], [n["html"][:120] for n in v["nodes"]]) for v in serious]
