@@ -148,8 +148,9 @@ def classes(
     """The class of each pixel by its value: in the order of `labels`, or 0 and 1 without them."""
     if not description.labels:
         high, marked = mask.max(), mask != 0
-        wrong = marked & (mask != high) if high in (0, 1, 255) else mask == high
-        if wrong.any():
+        one = high in (0, 1, 255)
+        if not one or np.count_nonzero(mask == high) != (np.count_nonzero(marked) or mask.size):
+            wrong = marked & (mask != high) if one else mask == high
             values = " and ".join(f"{value:g}" for value in dict.fromkeys((mask[wrong][0], high)))
             raise MueError(
                 f"holds the values {values}; a mask of one class has 0 and 1 or 0 and 255, and "

@@ -175,13 +175,14 @@ def _entries(source: Path, below: str = "") -> list[str]:
     found: list[str] = []
     seen: set[str] = set()
     for parent, folders, names in os.walk(source / below, followlinks=True):
+        prefix = Path(parent).relative_to(source).as_posix()
         real = os.path.realpath(parent)
         if real in seen:
             raise MueError(f"the folder {parent} is reached twice through links; remove a link")
         seen.add(real)
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         shown = sorted([*folders, *(name for name in names if not name.startswith("."))])
-        found += [Path(parent, name).relative_to(source).as_posix() for name in shown]
+        found += [name if prefix == "." else f"{prefix}/{name}" for name in shown]
     return found
 
 

@@ -44,7 +44,7 @@ class Picture:
         pixels = self.pixels[..., :-1] if self.alpha else self.pixels
         if self.palette is not None and (c := self._colours(self.palette)).shape[1] == 1:
             pixels = c[pixels[..., 0]]
-        if (pixels != pixels[..., :1]).any():
+        if pixels.shape[2] > 1 and (pixels != pixels[..., :1]).any():
             raise MueError("is in colour; a mask has one value for each pixel, its class")
         return self._upright(pixels[..., :1])
 
@@ -61,6 +61,8 @@ class Picture:
 
 def turn(pixels: Shaped[np.ndarray, "*c h w"], orientation: int) -> Shaped[np.ndarray, "*c v u"]:
     """Rows and columns as the orientation 1 to 8 of EXIF or TIFF says that they are shown."""
+    if orientation == 1:
+        return pixels
     if orientation in (5, 6, 7, 8):
         pixels = pixels.swapaxes(-1, -2)
     down = -1 if orientation in (3, 4, 7, 8) else 1

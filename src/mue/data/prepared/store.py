@@ -24,6 +24,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast, get_args
 
@@ -143,6 +144,7 @@ class Prepared:
             raise MueError(f"{path} must list volumes: {error}; import it again") from None
 
 
+@cache
 def item_type(channels: int) -> np.dtype:
     """The type of a row of `items.npy`."""
     return np.dtype(
@@ -284,12 +286,13 @@ def _entry(item: Item, at: tuple[int, int]) -> _Entry:
 def foreground_pixels(masks: UInt8[np.ndarray, "r h w"]) -> NDArray[np.int64]:
     """Some annotated pixels, as row · w + column: for each class alike, spread over its pixels."""
     flat = masks.reshape(len(masks), -1)
-    present = np.flatnonzero(np.bincount(flat.reshape(-1), minlength=2)[1:]) + 1
+    each = (np.flatnonzero((flat == i).any(axis=0)) for i in range(1, int(flat.max()) + 1))
+    present = [where for where in each if len(where)]
     found: list[NDArray[np.int64]] = []
-    for label in present[:FOREGROUND]:
-        where = np.flatnonzero((flat == label).any(axis=0))
+    for where in present[:FOREGROUND]:
         share = FOREGROUND // min(len(present), FOREGROUND)
-        found.append(where[np.unique(np.linspace(0, len(where) - 1, share).round().astype(int))])
+        spread = np.linspace(0, len(where) - 1, share).round().astype(int)
+        found.append(where[spread] if len(where) > share else where)
     return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
 
 
