@@ -1,9 +1,19 @@
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from mue.atomic import UNFINISHED, new_folder, write_atomic
+from mue.atomic import (
+    UNFINISHED,
+    check_folder,
+    locked,
+    new_folder,
+    transaction,
+    write_atomic,
+)
+from mue.errors import MueError
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -111,3 +121,106 @@ def test_a_folder_that_is_occupied_is_refused_and_left_alone(tmp_path):
         ):
             raise AssertionError("the block must not run")
     assert files(tmp_path) == {"out/mine": b"1", "file": b"2"}
+
+
+# --- several files --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fails", [ValueError, OSError, KeyboardInterrupt])
+def test_files_of_a_transaction_that_fails_are_all_as_they_were(tmp_path, fails):
+    write_atomic(tmp_path / "one", b"old")
+
+    def fail() -> None:
+        with transaction():
+            write_atomic(tmp_path / "one", b"new")
+            write_atomic(tmp_path / "two", b"new")
+            raise fails("no")
+
+    with pytest.raises(fails, match="no"):
+        fail()
+    assert files(tmp_path) == {"one": b"old"}
+
+
+def test_files_of_a_transaction_appear_together_at_its_end(tmp_path):
+    with transaction():
+        write_atomic(tmp_path / "one", b"1")
+        with transaction():  # a part of the outer one
+            write_atomic(tmp_path / "two", b"first")
+            write_atomic(tmp_path / "two", b"2")
+        assert not (tmp_path / "one").exists()
+        assert not (tmp_path / "two").exists()
+    assert files(tmp_path) == {"one": b"1", "two": b"2"}
+
+
+def test_a_full_disk_names_the_file_that_was_to_be_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left") as error:
+        write_atomic(tmp_path / "file", b"new")
+    assert error.value.filename == str(tmp_path / "file")
+
+
+def test_neither_a_device_nor_a_folder_is_replaced_by_a_file(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "folder").mkdir()
+    for path in (tmp_path / "fifo", tmp_path / "folder"):
+        with pytest.raises(MueError, match="must be a file or not exist yet"):
+            write_atomic(path, b"new")
+    assert (tmp_path / "fifo").is_fifo()
+
+
+# --- folders for output ---------------------------------------------------------------------------
+
+
+def test_a_folder_for_output_is_refused_where_nothing_can_be_written(tmp_path):
+    (tmp_path / "file").write_bytes(b"1")
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for name in ("file", "file/below", "fifo", "link"):
+        with pytest.raises(MueError, match=f"{name} must be a folder to write to"):
+            check_folder(tmp_path / name)
+    for path in (Path("/proc/new"), Path("/dev/null")):
+        with pytest.raises(MueError, match=f"{path} must be a folder to write to"):
+            check_folder(path)
+    check_folder(tmp_path)
+    check_folder(tmp_path / "new" / "below")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_link_to_a_folder_stays_and_the_folder_is_made(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with new_folder(tmp_path / "link") as folder:
+        (folder / "a").write_bytes(b"1")
+    assert (tmp_path / "link").is_symlink()
+    assert files(tmp_path / "real") == {"a": b"1"}
+
+
+def test_a_mount_point_is_refused_before_anything_is_written(tmp_path, monkeypatch):
+    (tmp_path / "out").mkdir()
+    monkeypatch.setattr(Path, "is_mount", lambda path: path == tmp_path / "out")
+    with pytest.raises(MueError, match="is a mount point"), new_folder(tmp_path / "out"):
+        raise AssertionError("the block must not run")
+
+
+def test_one_process_holds_a_folder_and_its_death_frees_it(tmp_path):
+    code = """if True:
+        import sys, time
+        from pathlib import Path
+        from mue.atomic import locked
+        with locked(Path(sys.argv[1])):
+            print("held", flush=True)
+            time.sleep(60)
+        """
+    command = [sys.executable, "-c", code, str(tmp_path / "run")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        with (
+            pytest.raises(MueError, match="is being written to by another process"),
+            locked(tmp_path / "run"),
+        ):
+            raise AssertionError("two hold it")
+        other.kill()
+    with locked(tmp_path / "run"):
+        pass
+    assert files(tmp_path / "run") == {}

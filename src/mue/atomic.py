@@ -5,35 +5,101 @@ import os
 import shutil
 import tempfile
 from collections.abc import Generator
+from contextvars import ContextVar
 from pathlib import Path
 
 from mue.errors import MueError
 
 UNFINISHED = ".mue-"
 """How the names of files begin that are not written yet. A kill may leave one behind."""
+_staged: ContextVar[dict[Path, Path] | None] = ContextVar("staged", default=None)
+
+
+@contextlib.contextmanager
+def transaction() -> Generator[None]:
+    """Files written by `write_atomic` in this block appear at its end: all of them, or none.
+
+    Each is written to the disk under a temporary name before the first is renamed, so that a full
+    disk, an error or a kill finds the old files in place.
+    """
+    if _staged.get() is not None:  # part of the one around it
+        yield
+        return
+    staged: dict[Path, Path] = {}
+    token = _staged.set(staged)
+    try:
+        yield
+        for path, written in staged.items():
+            os.replace(written, path)
+    except BaseException:
+        for written in staged.values():
+            written.unlink(missing_ok=True)
+        raise
+    finally:
+        _staged.reset(token)
+    for folder in {path.parent for path in staged}:
+        _settle(folder)
 
 
 def write_atomic(path: Path, content: bytes) -> None:
     """Put `content` at `path`, whole or not at all, even if the machine stops."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=UNFINISHED, delete=False) as file:
+    if path.exists() and not path.is_file():
+        raise MueError(f"{path} must be a file or not exist yet, and it is a folder or a device")
+    with transaction():
+        staged = _staged.get()
+        assert staged is not None
+        path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-            os.chmod(file.name, 0o644)
-            os.replace(file.name, path)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
+            with tempfile.NamedTemporaryFile(
+                dir=path.parent, prefix=UNFINISHED, delete=False
+            ) as file:
+                if (before := staged.pop(path, None)) is not None:
+                    before.unlink()
+                staged[path] = Path(file.name)
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+                os.chmod(file.name, 0o644)
+        except OSError as error:
+            error.filename = str(path)  # not the temporary name; a full disk names none
             raise
-    _settle(path.parent)
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder for output that files cannot be written to, before any work begins."""
+    if not is_utf8(folder):
+        raise MueError(f"{folder} must be a folder to write to, with a name in UTF-8")
+    there = next(p for p in (folder, *folder.parents) if os.path.lexists(p))
+    if not there.is_dir():
+        name = "it" if there == folder else str(there)
+        kind = "a file" if there.is_file() else "a device or a broken link"
+        raise MueError(f"{folder} must be a folder to write to, and {name} is {kind}")
+    try:
+        with tempfile.TemporaryFile(dir=there, prefix=UNFINISHED):
+            pass
+    except OSError as error:
+        raise MueError(f"{folder} must be a folder to write to: {error.strerror}") from None
+
+
+def is_utf8(path: Path) -> bool:
+    """Whether a name can be written as text: the file system takes any bytes."""
+    return not any("\ud800" <= c <= "\udfff" for c in str(path))
+
+
+def check_new_folder(folder: Path) -> None:
+    """Refuse a folder that cannot be made, because it is there or because of where it is."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise MueError(f"{folder} must be empty or not exist yet, and it holds files")
+    if folder.is_mount():
+        raise MueError(f"{folder} is a mount point, which cannot be replaced; name a folder in it")
+    check_folder(Path(os.path.realpath(folder)).parent)
 
 
 @contextlib.contextmanager
 def new_folder(path: Path) -> Generator[Path]:
     """A folder to write into, which becomes `path` when the block ends and vanishes if it fails."""
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise MueError(f"{path} must be empty or not exist yet, and it holds files")
+    check_new_folder(path)
+    path = Path(os.path.realpath(path))  # a link stays, and what it points to is made
     missing = [folder for folder in path.parents if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(dir=path.parent, prefix=UNFINISHED))
@@ -54,6 +120,31 @@ def new_folder(path: Path) -> Generator[Path]:
                 folder.rmdir()
         raise
     _settle(path.parent)
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Generator[None]:
+    """Make a folder and hold it alone. The system lets go of it when the process ends, or dies."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise MueError(
+                f"{folder} is being written to by another process; wait until it ends, or name "
+                "another folder"
+            ) from None
+        except OSError:  # a file system without locks of folders, such as NFS
+            pass
+        yield
+    finally:
+        os.close(handle)
 
 
 def _settle(folder: Path) -> None:

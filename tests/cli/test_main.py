@@ -4,7 +4,11 @@ import dataclasses
 import functools
 import inspect
 import json
+import os
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +21,7 @@ from mue.commands.figure import FigureResult, figure
 from mue.commands.report import load_models, report
 from mue.config.presets import preset
 from mue.data.synthetic.toy import Bars
+from mue.errors import printable
 from mue.evaluation.known_modes import ModeEvaluation
 from mue.training.checkpoint import load_config, save_config
 from mue.version import __version__
@@ -134,7 +139,8 @@ def test_bad_input_is_one_sentence_exit_2_and_nothing_written(
     [
         ("train toy --out new --train.lr -1", "train.lr must be positive, got -1.0"),
         ("train toy --out new --train.lr fast", "--train.lr"),
-        ("train toy --out new --train.step 5", "--train.step"),
+        ("train toy --out new --train.step 5", "--train.step, 5; did you mean --train.steps?"),
+        ("train toy --out new --train.batch 99999999999999999999", "train.batch must be in 1.."),
         ("train toy", "--out"),
         ("train", "presets: guess, guess-exact, guess-quick, lidc, lidc-small, lidc-exact, toy"),
         ("paint copy", "paint"),
@@ -150,6 +156,7 @@ def test_arguments_that_make_no_sense_exit_2_and_nothing_is_written(
     assert (said.code, said.out) == (2, "")
     assert words in said.err
     assert "Traceback" not in said.err
+    assert arguments == "train" or said.err.count("\n") == 1, said.err
     assert tree(folder.parent) == before
 
 
@@ -157,7 +164,57 @@ def test_a_folder_that_cannot_be_written_to_is_named(mue, folder):
     (folder.parent / "file").write_text("in the way")
     said = mue("evaluate", "copy", "--inputs", 2, "--out", "file/below")
     assert said.code == 2
-    assert said.err.splitlines()[-1].startswith("mue: file/below: ")
+    assert said.err == "mue: file/below must be a folder to write to, and file is a file\n"
+
+
+@pytest.mark.parametrize("name", ["a[/b]", "[v2]", "$x^$", "a\nb", "\x1b[1m"])
+def test_a_path_is_printed_whatever_it_holds(mue, folder, name):
+    run = folder.parent / name
+    run.parent.mkdir(exist_ok=True)
+    folder.rename(run)
+    shown = printable(str(run))
+    said = mue("evaluate", run, "--inputs", 2)
+    assert said.code == 0
+    assert f"{shown}/report-test.json" in said.out
+    said.out.encode()
+    said = mue("compare", run, "guess-exact", "--inputs", 2, "--out", f"{run}/compared")
+    assert said.code == 2  # of two data sets; the name is printed by the error
+    said.err.encode()
+    assert mue("figure", run, "--inputs", 4).code == 0
+    said = mue("evaluate", f"{run}-none")
+    assert f"{shown}-none" in said.err
+
+
+def test_a_run_whose_name_is_not_utf8_is_refused_in_a_sentence(mue, folder):
+    run = folder.parent / os.fsdecode(b"\xff\xfe")
+    folder.rename(run)
+    for arguments in (("evaluate", run), ("train", "toy", "--out", run), ("export", "guess", run)):
+        said = mue(*arguments)
+        assert (said.code, said.err.count("\n")) == (2, 1)
+        assert r"\xff\xfe" in said.err
+
+
+def test_a_report_of_one_model_is_not_replaced_by_that_of_another(mue, folder):
+    shutil.copytree(folder, folder.parent / "other")
+    assert mue("evaluate", "copy", "--inputs", 2, "--out", "reports").code == 0
+    assert mue("evaluate", "copy", "--inputs", 2, "--out", "reports").code == 0
+    said = mue("evaluate", "other", "--inputs", 2, "--out", "reports")
+    assert (said.code, said.out) == (2, "")
+    assert "report-test.json is the report of copy, and this is other" in said.err
+
+
+def test_libraries_say_nothing_on_stderr():
+    code = """if True:
+        import logging, sys, warnings
+        from mue.cli import main
+        def noisy(_):
+            warnings.warn("of a library")
+            logging.getLogger("library").warning("of a library")
+        main._run, sys.argv = noisy, ["mue"]
+        main.main()
+    """
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stderr == ""
 
 
 @pytest.mark.parametrize("arguments", ["--debug evaluate nowhere", "evaluate nowhere --debug"])

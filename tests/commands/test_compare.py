@@ -148,3 +148,23 @@ def test_what_cannot_be_compared_is_one_sentence_exit_2_and_nothing_written(
     assert words in said.err
     assert said.err.count("\n") == 1
     assert {str(p) for p in tmp_path.rglob("*")} == before
+
+
+def test_a_comparison_whose_figure_fails_leaves_no_report(baselines, tmp_path, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("no figure")
+
+    monkeypatch.setattr("mue.plots.comparison.plot_comparison", fail)
+    models = [baselines["exact"], baselines["ensemble"]]
+    with pytest.raises(RuntimeError, match="no figure"):
+        mue.compare(models, inputs=2, out=tmp_path / "out", device="cpu")
+    assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused_before_anything_is_computed(
+    baselines, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(comparing, "compare_models", lambda *_, **__: pytest.fail("computed"))
+    (tmp_path / "file").write_text("text")
+    with pytest.raises(MueError, match="file must be a folder to write to, and it is a file"):
+        mue.compare([baselines["exact"], baselines["ensemble"]], out=tmp_path / "file")

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 import mue
-from mue.training.checkpoint import RunError, save_config
+from mue.errors import MueError
+from mue.training.checkpoint import RunError, load_tensors, save_config, save_tensors
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -33,7 +34,7 @@ def test_a_model_exported_whole_is_the_same_to_the_bit(folder, tmp_path):
 
 def test_exporting_does_not_overwrite(folder):
     before = files(folder)
-    with pytest.raises(RunError, match="must be empty or not exist yet, and it holds files"):
+    with pytest.raises(MueError, match="must be empty or not exist yet, and it holds files"):
         mue.export(folder, folder)
     assert files(folder) == before
 
@@ -43,3 +44,38 @@ def test_weights_of_another_configuration_are_not_exported(tiny, folder, tmp_pat
     with pytest.raises(RunError, match="holds the weights of another configuration"):
         mue.export(folder, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def changed(folder: Path, value: float) -> None:
+    """Put a value into the weights, with a digest that fits."""
+    weights = load_tensors(folder / "weights.safetensors")
+    next(iter(weights.values())).view(-1)[0] = value
+    save_tensors(folder / "weights.safetensors", weights)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_weights_that_are_not_finite_are_neither_exported_nor_loaded(folder, tmp_path, value):
+    changed(folder, value)
+    for use in (mue.load, lambda f: mue.export(f, tmp_path / "out"), mue.evaluate):
+        with pytest.raises(RunError, match=r"must hold finite numbers, and '.*' has NaN or inf"):
+            use(folder)
+    assert not (tmp_path / "out").exists()
+
+
+def test_weights_beyond_half_precision_are_exported_whole_only(folder, tmp_path):
+    changed(folder, 7e4)
+    with pytest.raises(RunError, match="beyond the largest of half precision, 65504; take --no-h"):
+        mue.export(folder, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    mue.export(folder, tmp_path / "out", half=False)
+
+
+def test_a_full_disk_while_exporting_leaves_nothing(folder, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    before = sorted(tmp_path.iterdir())
+    monkeypatch.setattr("mue.training.checkpoint.write_atomic", full)
+    with pytest.raises(OSError, match="No space left"):
+        mue.export(folder, tmp_path / "out")
+    assert sorted(tmp_path.iterdir()) == before

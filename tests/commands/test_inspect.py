@@ -6,6 +6,7 @@ from PIL import Image
 
 import mue.data
 from mue.data.prepared.store import open_prepared, write_prepared
+from mue.errors import MueError
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -60,3 +61,14 @@ def test_an_inspection_that_verifies_finds_what_was_altered(lesions, tmp_path):
     with pytest.raises(ValueError, match=r"masks.bin is not what was imported; import it again"):
         mue.data.inspect(copy, tmp_path / "b.png", verify=True)
     assert not (tmp_path / "b.png").exists()
+
+
+def test_a_sheet_replaces_no_file_but_another_sheet(lesions, tmp_path):
+    thesis = tmp_path / "thesis.png"
+    thesis.write_text("not a picture")
+    for out, words in ((thesis, "is there and no PNG"), ("/dev/null", "a file that ends in .png")):
+        with pytest.raises(MueError, match=words):
+            mue.data.inspect(lesions, out)
+    assert thesis.read_text() == "not a picture"
+    for _ in range(2):
+        mue.data.inspect(lesions, tmp_path / "sheet.png")

@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 from torch import nn
 
+from mue.atomic import locked
 from mue.cli.main import main
 from mue.commands import train as command
 from mue.commands.calibrate import calibrate
@@ -39,6 +40,7 @@ from mue.training.checkpoint import (
     origin,
 )
 from mue.training.log import NonFiniteError, best_validation, read_log, read_validations
+from mue.training.loop import fit
 from mue.training.state import Training
 from mue.types import Pair
 
@@ -184,6 +186,38 @@ def test_memory_that_runs_out_is_said_with_the_remedy(tiny, tmp_path, monkeypatc
     words = r"memory ran out: a step of 8 inputs .*; take --compute.accumulate 2 .*--train.batch"
     with pytest.raises(RunError, match=words):
         train(tiny(), tmp_path / "run")
+    monkeypatch.undo()
+    train(tiny(steps=1, batch=4), tmp_path / "run")  # as advised, in the same folder
+
+
+def test_memory_that_runs_out_after_a_checkpoint_is_resumed_in_more_parts(
+    tiny, tmp_path, monkeypatch
+):
+    def steps(training, source):
+        yield next(iter(fit(training, source)))
+        raise MemoryError
+
+    out, config = tmp_path / "run", tiny(save_every=1)
+    with monkeypatch.context() as patch:
+        patch.setattr("mue.commands.train.fit", steps)
+        words = "go on with --resume and --compute.accumulate 2 .* or --compute.checkpointing$"
+        with pytest.raises(RunError, match=words):
+            train(config, out)
+    compute = dataclasses.replace(config.compute, accumulate=2)
+    train(dataclasses.replace(config, compute=compute), out, resume=True)
+
+
+def test_a_folder_in_which_another_training_runs_is_refused(tiny, tmp_path):
+    out = tmp_path / "run"
+    with locked(out), pytest.raises(MueError, match="is being written to by another process"):
+        train(tiny(), out)
+    assert files(out) == {}
+
+
+def test_weights_that_were_deleted_are_written_again_by_resuming(tiny, trained, folder):
+    (folder / WEIGHTS).unlink()
+    train(tiny("exact", ema=0.9), folder, resume=True)
+    assert same(folder, trained)
 
 
 @pytest.mark.parametrize(
@@ -418,7 +452,7 @@ def test_a_run_that_is_killed_goes_on_to_the_same_weights(uninterrupted, tmp_pat
         assert one == two
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_saves_exits_130_and_the_run_goes_on_to_the_same_weights(
     uninterrupted, tmp_path, capsys, monkeypatch, number
 ):
@@ -448,11 +482,27 @@ def test_an_interrupt_saves_exits_130_and_the_run_goes_on_to_the_same_weights(
     assert steps(out) == list(range(1, 61))
 
 
+def test_before_the_first_step_a_signal_is_not_held_back(tiny, tmp_path, monkeypatch):
+    """Compiling may take minutes, and there is nothing to save."""
+    held: list[object] = []
+
+    def steps(training, source):
+        held.append(signal.getsignal(signal.SIGTERM))
+        for step in fit(training, source):
+            yield step
+            held.append(signal.getsignal(signal.SIGTERM))
+
+    monkeypatch.setattr("mue.commands.train.fit", steps)
+    train(tiny(steps=1), tmp_path / "run")
+    assert held[0] is signal.SIG_DFL
+    assert held[1] is not signal.SIG_DFL
+
+
 def test_who_interrupts_twice_does_not_wait(tiny, tmp_path, monkeypatch):
     pair = Bars.pair
 
     def impatient(self, index):
-        if len(index) > 1:  # a batch, not the item whose shape is checked
+        if len(index) > 1 and index[0] > 0:  # a batch after the first step
             signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGINT)
         return pair(self, index)

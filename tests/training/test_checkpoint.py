@@ -417,3 +417,26 @@ def test_what_a_training_samples_depends_on_its_seed_and_not_on_the_past(tiny, n
         ends.append(torch.cat([p.detach().flatten() for p in other.network.parameters()]))
     assert torch.equal(ends[0], ends[1])
     assert not torch.equal(ends[0], ends[2])
+
+
+@pytest.mark.parametrize("change", ["dtype", "step"])
+def test_a_state_with_values_of_another_kind_is_refused(tiny, tmp_path, change):
+    training = Training(tiny(), CPU)
+    save_state(tmp_path, training)
+    state = load_tensors(tmp_path / checkpoint.STATE)
+    state["step"] = torch.tensor(1.5) if change == "dtype" else torch.tensor(-1)
+    save_tensors(tmp_path / checkpoint.STATE, state)
+    words = "'step' must be torch.int64" if change == "dtype" else r"must be in 0\.\.12, got -1"
+    with pytest.raises(RunError, match=words):
+        load_state_(tmp_path, training)
+
+
+def test_the_commit_of_a_users_own_repository_is_not_taken_for_ours(tmp_path, monkeypatch):
+    """As where the package is installed into an environment inside of that repository."""
+    installed = tmp_path / ".venv" / "mue" / "training"
+    installed.mkdir(parents=True)
+    for command in ("init", "-c user.name=a -c user.email=b commit --allow-empty -m theirs"):
+        subprocess.run(["git", "-C", tmp_path, *command.split()], check=True, capture_output=True)
+    monkeypatch.delenv("MUE_COMMIT", raising=False)
+    monkeypatch.setattr(checkpoint, "__file__", str(installed / "checkpoint.py"))
+    assert checkpoint.commit() is None

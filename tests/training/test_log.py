@@ -20,7 +20,29 @@ def test_a_last_line_that_was_cut_off_is_left_out(folder):
     assert read_log(folder / "none") == []
 
 
-@pytest.mark.parametrize("line", ["", "{", "[]", '{"step": 3}', '{"unknown": 1}', "\xff"])
+GOOD = (
+    '"prior": 1, "reconstruction": 1, "commitment": 1, "total": 1, "codes": 1, "lr": 1, '
+    '"seconds": 1}'
+)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "{",
+        "[]",
+        '{"step": 3}',
+        '{"unknown": 1}',
+        "\xff",
+        '{"step": "3", ' + GOOD,
+        '{"step": -3, ' + GOOD,
+        '{"step": 1e400, ' + GOOD,
+        '{"step": ' + "9" * 30 + ", " + GOOD,
+        '{"step": true, ' + GOOD,
+        "[" * 100_000,
+    ],
+)
 def test_any_other_line_that_is_no_record_is_refused_and_kept(folder, line):
     lines = (folder / LOG).read_text().splitlines()
     for row in (2, 11):  # in the middle, and the last with its line feed

@@ -5,14 +5,17 @@ import dataclasses
 import functools
 import io
 import json
+import logging
+import re
 import sys
 import time
 import traceback
 import typing
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from inspect import signature
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, TypeVar
 
 import tyro
 from tyro.conf import Positional, arg
@@ -35,7 +38,7 @@ from mue.commands.report import HEALTH, Model
 from mue.commands.serve import serve
 from mue.config.presets import PRESETS, Schedule, preset
 from mue.config.schema import Config
-from mue.errors import MueError
+from mue.errors import MueError, printable
 from mue.training import distributed
 from mue.training.log import (
     LogRecord,
@@ -47,6 +50,7 @@ from mue.training.log import (
 )
 from mue.version import __version__
 
+Parsed = TypeVar("Parsed")
 _PATIENCE = 1.0  # seconds that a process waits for the one that says what is wrong
 _COMMANDS: dict[str, Callable[..., Any]] = {
     "demo": demo,
@@ -93,13 +97,37 @@ def _run(arguments: list[str]) -> None:
         for name, verb in _COMMANDS.items()
         if name.startswith(group)
     }
-    tyro.extras.subcommand_cli_from_dict(
-        listed,
-        prog=f"mue {group}".strip(),
-        description="Ranked answers with probabilities, for problems with more than one. "
-        "--version prints the version, --debug shows the traceback of an error.",
-        args=(arguments[1:] if group else arguments) if arguments else ["--help"],
+    prog = f"mue {group}".strip()
+    _parse(
+        prog,
+        lambda: tyro.extras.subcommand_cli_from_dict(
+            listed,
+            prog=prog,
+            description="Ranked answers with probabilities, for problems with more than one. "
+            "--version prints the version, --debug shows the traceback of an error.",
+            args=(arguments[1:] if group else arguments) if arguments else ["--help"],
+        ),
     )
+
+
+def _parse(prog: str, parse: Callable[[], Parsed]) -> Parsed:
+    """Let tyro parse. What it says of a wrong argument, in a box of many lines, is one sentence."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return parse()
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+        lines = [line.strip("│╰╯ ") for line in said.getvalue().splitlines()[1:]]  # after the title
+        rules = [i for i, line in enumerate(lines) if set(line) <= {"─", "-"}]
+        first = 1 if rules[:1] == [0] else 0  # one below the title, in ASCII
+        sentence = " ".join(lines[first : rules[first]])
+        sentence = re.sub(r"^Error parsing config(\.\w+)*: ", "", sentence)
+        if "Perhaps you meant:" in lines:
+            name = lines[lines.index("Perhaps you meant:") + 1].split()[0]
+            sentence += f"; did you mean {name}?"
+        raise MueError(f"{sentence.rstrip('.')}; see `{prog} --help`") from None
 
 
 def _call(verb: Callable[..., Any], arguments: list[str], prog: str) -> None:
@@ -125,7 +153,7 @@ def _call(verb: Callable[..., Any], arguments: list[str], prog: str) -> None:
     form = dataclasses.make_dataclass(
         verb.__name__, fields, kw_only=True, namespace={"__doc__": verb.__doc__}
     )
-    values = vars(tyro.cli(form, prog=prog, args=arguments))
+    values = vars(_parse(prog, lambda: tyro.cli(form, prog=prog, args=arguments)))
     as_json = values.pop("json", False)
     with progress_bars(disable=as_json or distributed.env_int("RANK", 0) != 0) as show:
         result = verb(**values, **({"progress": show} if bars else {}))
@@ -198,7 +226,10 @@ def _parse_train(arguments: list[str], prog: str) -> functools.partial[Path]:
         return preset_schedule
 
     # the schedule decides what the other values default to, so it is parsed first
-    schedule, _ = tyro.cli(chosen, args=rest, add_help=False, return_unknown_args=True)
+    prog = f"{prog} {name}"
+    schedule, _ = _parse(
+        prog, lambda: tyro.cli(chosen, args=rest, add_help=False, return_unknown_args=True)
+    )
 
     def parse(
         *,
@@ -224,7 +255,7 @@ def _parse_train(arguments: list[str], prog: str) -> functools.partial[Path]:
             config = dataclasses.replace(config, train=dataclasses.replace(config.train, seed=seed))
         return functools.partial(train.train, config=config, out=out, data=data, resume=resume)
 
-    return tyro.cli(parse, args=rest, prog=f"{prog} {name}")
+    return _parse(prog, lambda: tyro.cli(parse, args=rest, prog=prog))
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -233,8 +264,11 @@ def main(arguments: list[str] | None = None) -> None:
     What a user can mend is one sentence on stderr and exit code 2; any other exception is a defect
     and keeps its traceback. With --debug both do.
     """
-    arguments = sys.argv[1:] if arguments is None else arguments
+    called, arguments = arguments is None, sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in arguments
+    if called and not debug:  # what libraries say meanwhile is for developers
+        warnings.simplefilter("ignore")
+        logging.getLogger().addHandler(logging.NullHandler())
     arguments = [a for a in arguments if a != "--debug"]
     if arguments == ["--version"]:
         print(f"mue {__version__}")
@@ -263,7 +297,7 @@ def _fail(sentence: str, code: int, *, once: bool = False, debug: bool = False) 
         _exit_quietly(code)
     if debug:
         traceback.print_exc()
-    print(f"mue: {sentence}", file=sys.stderr)
+    print(f"mue: {printable(sentence)}", file=sys.stderr)
     sys.exit(code)
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from rich import progress
 from rich.console import Console
 
+from mue.errors import printable
+
 
 @contextlib.contextmanager
 def progress_bars(*, disable: bool = False) -> Iterator[Callable[..., None]]:
@@ -14,12 +16,12 @@ def progress_bars(*, disable: bool = False) -> Iterator[Callable[..., None]]:
     Nothing is shown before there is progress, so an error stands alone.
     """
     bars = progress.Progress(
-        progress.TextColumn("{task.description}"),
+        progress.TextColumn("{task.description}", markup=False),
         progress.BarColumn(bar_width=24),
         progress.MofNCompleteColumn(),
         progress.TimeElapsedColumn(),
         progress.TimeRemainingColumn(),
-        progress.TextColumn("{task.fields[note]}"),
+        progress.TextColumn("{task.fields[note]}", markup=False),
         console=Console(stderr=True),
     )
     tasks: dict[str, progress.TaskID] = {}
@@ -27,7 +29,7 @@ def progress_bars(*, disable: bool = False) -> Iterator[Callable[..., None]]:
     def show(name: str, done: int, total: int, note: str = "") -> None:
         if not disable:
             if name not in tasks:
-                tasks[name] = bars.add_task(name, total=total, note="")
+                tasks[name] = bars.add_task(printable(name), total=total, note="")
             bars.start()
             bars.update(tasks[name], completed=done, note=note, total=total)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from mue.commands.calibrate import CalibrationResult
 from mue.commands.compare import ComparisonResult
@@ -21,20 +22,22 @@ from mue.commands.inspect import InspectionResult
 from mue.commands.new import NewDataResult
 from mue.commands.predict import PredictionResult
 from mue.data.prepared.summary import DataSummary
+from mue.errors import printable
 from mue.evaluation.compare import best, metrics_of
 from mue.evaluation.raters import RaterEvaluation
 
-_out = Console()
+_out = Console(markup=False, emoji=False)  # names of files may look like markup
 _MAX_CODES = 16
+_MAX_LINE = 1 << 14
 _MAX_IMAGES = 8
 
 
 def print_line(text: str, *, console: Console = _out) -> None:
     """One line, however long, without colours."""
-    console.print(text, highlight=False, soft_wrap=True)
+    console.print(printable(text, _MAX_LINE), highlight=False, soft_wrap=True)
 
 
-print_note = functools.partial(print_line, console=Console(stderr=True))
+print_note = functools.partial(print_line, console=Console(stderr=True, markup=False, emoji=False))
 
 
 def print_file(kind: str, path: Path) -> None:
@@ -156,7 +159,7 @@ def _print_raters(content: dict[str, Any]) -> None:
 @print_result.register
 def _(result: PredictionResult) -> None:
     for content in result.report[:_MAX_IMAGES]:
-        table = Table("rank", "probability", "codes", "spread", title=content["image"])
+        table = Table("rank", "probability", "codes", "spread", title=printable(content["image"]))
         for answer in content["answers"]:
             members = answer["members"]
             codes = " ".join(str(m["code"]) for m in members if m["code"] >= 0)
@@ -184,16 +187,17 @@ def _(result: ComparisonResult) -> None:
     columns = ("model", "samples", *metrics, "parameters", "answers/s", "passes")
     table = _table(title, *columns)
     for i, model in enumerate(result.models):
-        cells = dict.fromkeys(metrics, "–")
+        cells: dict[str, str | Text] = dict.fromkeys(metrics, "–")
         for metric, value in model.metrics.items():
             bold = "bold" if winners[metric] == i else "not bold"
-            interval = f"[dim]{value.low:.4f}–{value.high:.4f}[/dim]"
-            cells[metric] = f"[{bold}]{value.mean:.4f}[/{bold}]\n{interval}"
+            interval = (f"\n{value.low:.4f}–{value.high:.4f}", "dim")
+            cells[metric] = Text.assemble((f"{value.mean:.4f}", bold), interval)
         samples = "" if model.samples is None else str(model.samples)
         cost = (f"{model.parameters:,}", f"{model.per_second:,.0f}", str(model.passes))
         table.add_row(model.model, samples, *cells.values(), *cost)
-    needed = Console(width=1000).measure(table).maximum
-    Console(width=max(_out.width, needed)).print(table)
+    plain = functools.partial(Console, markup=False, emoji=False)
+    needed = plain(width=1000).measure(table).maximum
+    plain(width=max(_out.width, needed)).print(table)
     _print_files(result.files)
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from torch import Tensor
 
-from mue.commands.report import Progress, load_models, progress_of, require_empty
+from mue.atomic import check_new_folder, new_folder
+from mue.commands.report import Progress, load_models, progress_of
 from mue.data.build import build_source, check_data
 from mue.data.prepared.store import open_prepared
 from mue.data.source import Source
@@ -73,7 +74,7 @@ def calibrate(
     folder, target = find(model), Path(out)
     (loaded,) = load_models([model], device=device, plain=True)  # exported weights stay exact
     check_data(loaded.predictor.config.data, data)
-    require_empty(target)
+    check_new_folder(target)
     found = calibrate_predictor(
         loaded.predictor,
         data,
@@ -83,7 +84,8 @@ def calibrate(
         seed=seed,
         progress=progress_of(loaded.name, progress),
     )
-    checkpoint.export(folder, target, half=half, changed=found.weights, about=found.about)
+    with new_folder(target) as made:
+        checkpoint.export(folder, made, half=half, changed=found.weights, about=found.about)
     return CalibrationResult(found.calibration, target, tuple(sorted(target.iterdir())))
 
 

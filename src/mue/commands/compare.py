@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from mue.atomic import check_folder, transaction
 from mue.commands.report import Model, Progress, load_models, progress_of, save_report
 from mue.data.prepared.splits import Split
 from mue.data.prepared.store import open_prepared
@@ -77,6 +78,7 @@ def compare(
     from mue.plots.style import save_figure
 
     began, folder = time.monotonic(), Path(out)
+    check_folder(folder)
     loaded = load_models(models, device=device, plain=True)
     predictors = {model.name: model.predictor for model in loaded}
     found = compare_models(
@@ -124,11 +126,12 @@ def compare(
     if curves:
         points = {name: [dataclasses.asdict(p) for p in curve] for name, curve in curves.items()}
         content["curves"] = {"inputs": curve_inputs, **points}
-    files = [
-        save_report(folder / "comparison.json", content),
-        save_figure(plot_comparison(found, f"{title}, seed {seed}"), folder / "comparison.png"),
-    ]
-    if curves:
-        title = f"mode_tv by number of answers, {curve_inputs} {split} inputs"
-        files.append(save_figure(plot_sample_curve(curves, title), folder / "samples.png"))
+    with transaction():
+        files = [
+            save_report(folder / "comparison.json", content),
+            save_figure(plot_comparison(found, f"{title}, seed {seed}"), folder / "comparison.png"),
+        ]
+        if curves:
+            title = f"mode_tv by number of answers, {curve_inputs} {split} inputs"
+            files.append(save_figure(plot_sample_curve(curves, title), folder / "samples.png"))
     return ComparisonResult(found, content, tuple(files))

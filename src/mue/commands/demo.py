@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mue.atomic import check_folder, transaction
 from mue.commands.figure import plot_modes
 from mue.commands.report import Progress, load_models, progress_of, report, save_report
 from mue.evaluation.known_modes import evaluate_modes
@@ -33,11 +34,14 @@ def demo(
         progress: Called with a model's name, the number of inputs done, and of all.
     """
     folder = Path(out)
+    check_folder(folder)
     reports: dict[str, dict[str, Any]] = {}
     figures: list[Path] = []
-    for model in load_models([f"bundled:{name}" for name in DEMO], device="cpu"):
-        show = progress_of(model.name, progress)
-        scores = evaluate_modes(model.predictor, inputs=inputs, progress=show)
-        figures += plot_modes(model, scores, folder / "figures" / model.name)
-        reports[model.name] = report(model, scores) | {"model": model.name}
-    return DemoResult(reports, (save_report(folder / "report.json", reports), *figures))
+    with transaction():
+        for model in load_models([f"bundled:{name}" for name in DEMO], device="cpu"):
+            show = progress_of(model.name, progress)
+            scores = evaluate_modes(model.predictor, inputs=inputs, progress=show)
+            figures += plot_modes(model, scores, folder / "figures" / model.name)
+            reports[model.name] = report(model, scores) | {"model": model.name}
+        saved = save_report(folder / "report.json", reports)
+    return DemoResult(reports, (saved, *figures))

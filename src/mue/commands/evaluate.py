@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mue.atomic import transaction
 from mue.commands.report import (
     Model,
     Progress,
+    check_report,
     load_models,
     output_folder,
     progress_of,
@@ -70,6 +72,10 @@ def evaluate(
     (loaded,) = load_models([model], device=device)
     predictor, show = loaded.predictor, progress_of(loaded.name, progress)
     check_data(predictor.config.data, data)
+    target = None
+    if out is not None or loaded.source is not None:
+        target = output_folder(loaded, out)
+        check_report(target / f"report-{split}.json", loaded)
     if data is None:
         scores = evaluate_modes(
             predictor, split=split, inputs=inputs, seed=seed, k=k, progress=show
@@ -86,13 +92,13 @@ def evaluate(
         progress=progress_of(f"{loaded.name}: health", progress),
     )
     content = {**report(loaded, scores), "health": found.report()}
-    if out is None and loaded.source is None:
+    if target is None:
         return EvaluationResult(scores, found, content, ())
-    target = output_folder(loaded, out)
-    files = [save_report(target / f"report-{split}.json", content)]
-    if isinstance(scores, RaterEvaluation):
-        files.append(target / f"slices-{split}.csv")
-        scores.save_table(files[-1])
-    figure = target / "figures" / f"health-{split}.png"
-    files += save_health(found, figure, loaded.name, outlines=data is not None)
+    with transaction():
+        files = [save_report(target / f"report-{split}.json", content)]
+        if isinstance(scores, RaterEvaluation):
+            files.append(target / f"slices-{split}.csv")
+            scores.save_table(files[-1])
+        figure = target / "figures" / f"health-{split}.png"
+        files += save_health(found, figure, loaded.name, outlines=data is not None)
     return EvaluationResult(scores, found, content, tuple(files))

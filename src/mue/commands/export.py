@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from mue.commands.report import require_empty
+from mue.atomic import new_folder
 from mue.inference.load import find
 from mue.training import checkpoint
 
@@ -27,6 +27,6 @@ def export(model: str | Path, out: str | Path, *, half: bool = True) -> ExportRe
         half: Whether to write the weights in half precision.
     """
     folder, target = find(model), Path(out)
-    require_empty(target)
-    checkpoint.export(folder, target, half=half)
+    with new_folder(target) as made:
+        checkpoint.export(folder, made, half=half)
     return ExportResult(target, tuple(sorted(target.iterdir())))

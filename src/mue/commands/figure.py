@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from mue.atomic import transaction
 from mue.commands.report import (
     LoadedModel,
     Model,
@@ -93,26 +94,27 @@ def figure(
     folders = {model.name: target / ("" if len(loaded) == 1 else model.name) for model in loaded}
     files: list[Path] = []
     raters: dict[str, RaterEvaluation] = {}
-    for model in loaded:
-        predictor, show = model.predictor, progress_of(model.name, progress)
-        if data is None:
-            k = 100 if predictor.is_sampler and single_pass(predictor) else 16
-            modes = evaluate_modes(
-                predictor, split=split, inputs=inputs, seed=seed, k=k, progress=show
-            )
-            files += plot_modes(model, modes, folders[model.name], by=by)
-        else:
-            raters[model.name] = evaluate_raters(
-                predictor, data, split=split, seed=seed, progress=show
-            )
-    if data is not None:
-        files += _save(_overview(raters, split), target)
-        index, prepared = torch.tensor(_ambiguous(raters[loaded[0].name])), open_prepared(data)
+    with transaction():
         for model in loaded:
-            source = split_of_data(model.predictor, prepared, split)
-            case = source.case(of_one_size(source, index)[:_EXAMPLES])
-            files += _save(_cases(model, case, split, by), folders[model.name])
-            files += _save(_history(model), folders[model.name])
+            predictor, show = model.predictor, progress_of(model.name, progress)
+            if data is None:
+                k = 100 if predictor.is_sampler and single_pass(predictor) else 16
+                modes = evaluate_modes(
+                    predictor, split=split, inputs=inputs, seed=seed, k=k, progress=show
+                )
+                files += plot_modes(model, modes, folders[model.name], by=by)
+            else:
+                raters[model.name] = evaluate_raters(
+                    predictor, data, split=split, seed=seed, progress=show
+                )
+        if data is not None:
+            files += _save(_overview(raters, split), target)
+            index, prepared = torch.tensor(_ambiguous(raters[loaded[0].name])), open_prepared(data)
+            for model in loaded:
+                source = split_of_data(model.predictor, prepared, split)
+                case = source.case(of_one_size(source, index)[:_EXAMPLES])
+                files += _save(_cases(model, case, split, by), folders[model.name])
+                files += _save(_history(model), folders[model.name])
     return FigureResult(tuple(files))
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mue.atomic import check_new_folder
 from mue.commands.report import Progress
 from mue.data.lidc.importer import detect_form, read_items
 from mue.data.prepared.item import Rejected
@@ -40,6 +41,7 @@ def import_lidc(
         progress: Called with a name, the MiB of the sources read so far, and of all.
     """
     folder, paths = Path(out), [Path(source) for source in sources]
+    check_new_folder(folder)
     form = detect_form(paths)
     origin = {
         "collection": "LIDC-IDRI",

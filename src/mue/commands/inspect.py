@@ -5,9 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
+from mue.atomic import check_folder
 from mue.data.prepared.disagreement import Disagreement, disagreement
 from mue.data.prepared.store import open_prepared
 from mue.data.prepared.summary import DataSummary, summarize
+from mue.errors import MueError
 
 _SHEET = 24  # slices on a contact sheet
 
@@ -35,7 +37,10 @@ def inspect(
     from mue.plots.contact_sheet import plot_contact_sheet
     from mue.plots.style import save_figure
 
-    folder, prepared = Path(data), open_prepared(data, verify=verify)
+    folder = Path(data)
+    path = Path(out) if out else Path("runs") / f"{folder.resolve().name}-sheet.png"
+    check_sheet(path)
+    prepared = open_prepared(data, verify=verify)
     rows = prepared.rows
     shown = np.unique(np.linspace(0, len(rows) - 1, _SHEET).round().astype(int)).tolist()
     sheet = plot_contact_sheet(
@@ -45,7 +50,17 @@ def inspect(
         f"{folder.name}: {len(shown)} of {len(rows)} slices",
         prepared.meta.labels,
     )
-    path = Path(out) if out else Path("runs") / f"{folder.resolve().name}-sheet.png"
     return InspectionResult(
         folder, summarize(prepared), disagreement(prepared), (save_figure(sheet, path),)
     )
+
+
+def check_sheet(path: Path) -> None:
+    """Refuse to put a contact sheet in the place of anything but another picture."""
+    if path.suffix.lower() != ".png" or (path.exists() and not path.is_file()):
+        raise MueError(f"`out` must name a file that ends in .png, got {path}")
+    if path.is_file():
+        with path.open("rb") as file:
+            if file.read(8) != b"\x89PNG\r\n\x1a\n":
+                raise MueError(f"`out` must name a new file, and {path} is there and no PNG")
+    check_folder(path.parent)

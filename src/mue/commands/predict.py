@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from torch import Tensor
 
-from mue.atomic import UNFINISHED, write_atomic
+from mue.atomic import UNFINISHED, check_folder, transaction, write_atomic
 from mue.commands.report import LoadedModel, Model, Progress, load_models
 from mue.data.images.image import Axis, RawImage
 from mue.devices import Device, choose_device
@@ -167,6 +167,7 @@ def predict(
         return PredictionResult([p.summary() for p in found], tuple(found))
     folder = Path(out)
     settings = _settings(loaded, k=k, by=by, coverage=coverage, axis=axis)
+    check_folder(folder)
     _require_same(folder, settings)
     require_different_names(inputs)
     inputs = inputs[env_int("RANK", 0) :: env_int("WORLD_SIZE", 1)]
@@ -185,8 +186,9 @@ def predict(
                 raise
             rejected.append(str(error))
         else:
-            write_atomic(folder / SETTINGS, settings)
-            files += _write(prediction, content, folder, file, predictor, png="png" in format)
+            with transaction():
+                write_atomic(folder / SETTINGS, settings)
+                files += _write(prediction, content, folder, file, predictor, png="png" in format)
             report.append(prediction.summary())
         tell(loaded.name, share - len(inputs) + i + 1, share)
     return PredictionResult(report, (), tuple(files), share - len(inputs), tuple(rejected), folder)
@@ -205,8 +207,6 @@ def _settings(model: LoadedModel, **chosen: Any) -> bytes:
 
 def _require_same(folder: Path, settings: bytes) -> None:
     """Refuse a folder that holds anything but answers by the same model and settings."""
-    if folder.exists() and not folder.is_dir():
-        raise MueError(f"{folder} must be a folder, and it is a file")
     if not folder.exists() or all(p.name.startswith(UNFINISHED) for p in folder.iterdir()):
         return
     if not (folder / SETTINGS).exists():

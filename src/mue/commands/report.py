@@ -1,5 +1,6 @@
 """What the commands share: models by name, folders for output, reports."""
 
+import contextlib
 import functools
 import json
 from collections.abc import Callable, Iterable
@@ -9,19 +10,20 @@ from typing import Any
 
 import torch
 
-from mue.atomic import write_atomic
+from mue.atomic import check_folder, write_atomic
 from mue.devices import Device
-from mue.errors import MueError
+from mue.errors import MueError, printable
 from mue.evaluation.health import HealthReport
 from mue.evaluation.known_modes import ModeEvaluation
 from mue.evaluation.raters import RaterEvaluation
 from mue.inference.load import bundled_name, find, load
 from mue.inference.predictor import Predictor
-from mue.training.checkpoint import RunError, origin, weights_digest
+from mue.training.checkpoint import origin, weights_digest
 from mue.version import __version__
 
 HEALTH = "health.json"
 """What a training writes of the health of its model."""
+_LARGEST_REPORT = 1 << 26
 Model = str | Path | Predictor
 """A bundled model by its name, a run folder, or a predictor."""
 Progress = Callable[[str, int, int], None]
@@ -49,7 +51,7 @@ def load_models(
     each = list(dict.fromkeys(models))
     long = [f"model {i + 1}" if isinstance(m, Predictor) else str(m) for i, m in enumerate(each)]
     short = [Path(name).name.removeprefix("bundled:") for name in long]
-    names = short if len(set(short)) == len(each) else long
+    names = list(map(printable, short if len(set(short)) == len(each) else long))
     loaded: dict[str, LoadedModel] = {}
     for name, model in zip(names, each, strict=True):
         if isinstance(model, Predictor):
@@ -65,19 +67,32 @@ def progress_of(name: str, progress: Progress | None) -> Callable[[int, int], No
 
 
 def output_folder(model: LoadedModel, out: str | Path | None) -> Path:
-    """`out`, or by default the run folder, or `runs/bundled/NAME` for a bundled model."""
+    """`out`, or by default the run folder, or `runs/bundled/NAME` for a bundled model.
+
+    It is one that files can be written to.
+    """
     if out is not None:
-        return Path(out)
-    if model.source is None:
+        folder = Path(out)
+    elif model.source is None:
         raise MueError("`out` must name a folder for the files of a Predictor, got None")
-    name = bundled_name(model.source)
-    return find(model.source) if name is None else Path("runs") / "bundled" / name
+    elif (name := bundled_name(model.source)) is not None:
+        folder = Path("runs") / "bundled" / name
+    else:
+        folder = find(model.source)
+    check_folder(folder)
+    return folder
 
 
-def require_empty(folder: Path) -> None:
-    """Refuse a folder that holds files."""
-    if folder.exists() and any(folder.iterdir()):
-        raise RunError(f"{folder} must be empty or not exist yet, and it holds files")
+def check_report(path: Path, model: LoadedModel) -> None:
+    """Refuse to replace the report of another model."""
+    before, now = None, str(model.source or model.name)
+    if path.is_file() and path.stat().st_size < _LARGEST_REPORT:
+        with contextlib.suppress(ValueError):
+            before = json.loads(path.read_bytes())
+    if isinstance(before, dict) and before.get("model", now) != now:
+        raise MueError(
+            f"{path} is the report of {before['model']}, and this is {now}; take another --out"
+        )
 
 
 def report(model: LoadedModel, evaluation: ModeEvaluation | RaterEvaluation) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from torch import nn
 
 from mue import collectives
 from mue.acceleration import accelerated
-from mue.atomic import UNFINISHED
+from mue.atomic import UNFINISHED, check_folder, locked
 from mue.commands.calibrate import INPUTS, calibrate_predictor, check_images
 from mue.commands.report import HEALTH, save_health, save_report
 from mue.config.schema import Config
@@ -32,8 +32,9 @@ from mue.models.learner import Learner
 from mue.nn.backbone import Backbone
 from mue.training import checkpoint, distributed
 from mue.training.batches import batch_share
-from mue.training.checkpoint import STATE, RunError
+from mue.training.checkpoint import CONFIG, STATE, WEIGHTS, RunError
 from mue.training.log import (
+    LOG,
     LogRecord,
     NonFiniteError,
     ValidationRecord,
@@ -97,7 +98,7 @@ def train(
     Raises:
         RunError: The folder is not empty, or holds a run of another configuration.
         NonFiniteError: The loss is not finite any more; it names the last good checkpoint.
-        Interrupted: SIGINT or SIGTERM came, to any process; the state has been saved.
+        Interrupted: SIGINT, SIGTERM or SIGHUP came, to any process; the state has been saved.
         RemoteError: Another process failed, or has another configuration.
         WorkerLostError: Another process is gone.
     """
@@ -108,57 +109,64 @@ def train(
         model = dataclasses.replace(config.model, backbone=_OWN)
         config = dataclasses.replace(config, model=model)
     group = rendezvous()
-    try:
-        with group.all_or_none():
-            device, source = _source(config, data, source)
-            digest = None if data is None else open_prepared(data).digest
-            learner = _complete(seeded_learner(config, backbone) if learner is None else learner)
-            check_shapes(config, source, learner.network.axes)
-            validation = _validation(config, data, device, validation)
-            if validation is not None:
-                check_shapes(config, validation, learner.network.axes)
+    with contextlib.ExitStack() as held:
+        try:
+            with group.all_or_none():
+                device, source = _source(config, data, source)
+                digest = None if data is None else open_prepared(data).digest
+                learner = _complete(
+                    seeded_learner(config, backbone) if learner is None else learner
+                )
+                check_shapes(config, source, learner.network.axes)
+                validation = _validation(config, data, device, validation)
+                if validation is not None:
+                    check_shapes(config, validation, learner.network.axes)
+                if config.train.calibrate:
+                    check_images(learner.network.axes)
+            facts = {"mue": __version__, "torch": torch.__version__, "device": device.type}
+            facts |= {"--data": digest, "--resume": resume, **dict(_values(config))}
+            group.require_equal(facts, "start all with the same command, data and versions")
+            group.init_process_group_(device)
+            with group.all_or_none():
+                batch_share(config)  # refuses a batch that the processes cannot share
+                _check(folder, config, digest, resume=resume)
+                check_folder(folder)
+                training = accelerated(Training(config, device, learner=learner))
+            with group.all_or_none():
+                if group.rank == 0:
+                    held.enter_context(locked(folder))
+                    for leftover in folder.glob(f"{UNFINISHED}*"):  # of a run that was killed
+                        leftover.unlink()
+                    if not _check(folder, config, digest, resume=resume):  # again, now alone in it
+                        checkpoint.save_config(folder, config, __version__, digest)
+                if resume and (folder / STATE).exists():
+                    checkpoint.load_state_(folder, training)
+                    if group.rank == 0 and not (folder / WEIGHTS).exists():
+                        checkpoint.save_weights(folder, training)
+                past = trim_log(folder, training.step)
+            say = on_message or (lambda _: None)
+            for line in (f"computing on {device.type}: {training.notes[0]}", *training.notes[1:]):
+                say(line)
+            where = f"{folder} must be on a file system that all processes share"
+            group.require_equal({"step": training.step}, where)
+            with distributed.explain_lost_worker(), _explain_out_of_memory(config, folder):
+                _loop(training, source, validation, folder, past, on_record, on_validation)
+        finally:
+            distributed.shutdown_()
+        if group.rank == 0:
+            if training.best is not None:
+                say(_outcome(training, training.best))
             if config.train.calibrate:
-                check_images(learner.network.axes)
-        facts = {"mue": __version__, "torch": torch.__version__, "device": device.type}
-        facts |= {"--data": digest, "--resume": resume, **dict(_values(config))}
-        group.require_equal(facts, "start all with the same command, data and versions")
-        group.init_process_group_(device)
-        with group.all_or_none():
-            batch_share(config)  # refuses a batch that the processes cannot share
-            occupied = _check(folder, config, digest, resume=resume)
-            training = accelerated(Training(config, device, learner=learner))
-        with group.all_or_none():
-            if group.rank == 0:
-                for leftover in folder.glob(f"{UNFINISHED}*"):  # of a run that was killed
-                    leftover.unlink()
-                if not occupied:
-                    checkpoint.save_config(folder, config, __version__, digest)
-            if resume and (folder / STATE).exists():
-                checkpoint.load_state_(folder, training)
-            past = trim_log(folder, training.step)
-        say = on_message or (lambda _: None)
-        for line in (f"computing on {device.type}: {training.notes[0]}", *training.notes[1:]):
-            say(line)
-        where = f"{folder} must be on a file system that all processes share"
-        group.require_equal({"step": training.step}, where)
-        with distributed.explain_lost_worker(), _explain_out_of_memory(config):
-            _loop(training, source, validation, folder, past, on_record, on_validation)
-    finally:
-        distributed.shutdown_()
-    if group.rank == 0:
-        if training.best is not None:
-            say(_outcome(training, training.best))
-        if config.train.calibrate:
-            own = validation if config.data.name == _OWN else None
-            say(_calibrate_(folder, training, data, own))
-        from mue.plots.history import plot_history
-        from mue.plots.style import save_figure
+                own = validation if config.data.name == _OWN else None
+                say(_calibrate_(folder, training, data, own))
+            from mue.plots.history import plot_history
+            from mue.plots.style import save_figure
 
-        title = f"{config.method} on {config.data.name}, seed {config.train.seed}"
-        figure = plot_history(read_log(folder), title, read_validations(folder))
-        save_figure(figure, folder / "figures" / "history.png")
-        if validation is not None:
-            _judge(folder, training, source, validation, title)
+            title = f"{config.method} on {config.data.name}, seed {config.train.seed}"
+            figure = plot_history(read_log(folder), title, read_validations(folder))
+            save_figure(figure, folder / "figures" / "history.png")
+            if validation is not None:
+                _judge(folder, training, source, validation, title)
     return folder
 
 
@@ -220,10 +228,18 @@ def _complete(learner: Learner) -> Learner:
 
 
 def _check(folder: Path, config: Config, digest: str | None, *, resume: bool) -> bool:
-    """Refuse a folder that a run cannot take. Whether it holds this run already."""
+    """Refuse a folder that a run cannot take. Whether it holds this run already.
+
+    A run that ended before its first checkpoint has nothing to lose: another may take its place.
+    """
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{folder} must be a folder to write a run to, and it is a file")
-    occupied = folder.is_dir() and any(not p.name.startswith(UNFINISHED) for p in folder.iterdir())
+    names = {p.name for p in folder.iterdir()} if folder.is_dir() else set[str]()
+    names = {name for name in names if not name.startswith(UNFINISHED)}
+    if CONFIG in names and names <= {CONFIG, LOG, "tensorboard"}:
+        checkpoint.load_config(folder)  # refuses one that is not of a run
+        return False
+    occupied = bool(names)
     if occupied and not resume:
         raise RunError(
             f"{folder} must be empty or not exist yet, and it holds files; "
@@ -267,8 +283,14 @@ def _loop(
     began, first = time.monotonic() - past, training.step + 1
     if training.out_of_patience:
         return
-    with log_writer(folder) if writer else contextlib.nullcontext() as log, _interrupts() as asked:
+    asked: list[int] = []
+    with (
+        log_writer(folder) if writer else contextlib.nullcontext() as log,
+        contextlib.ExitStack() as armed,
+    ):
         for step in fit(training, source):
+            if step.number == first:  # before it there is nothing to save, and compiling takes long
+                armed.enter_context(_interrupts(asked))
             last = step.number == t.steps
             stop = distributed.any_process(bool(asked))
             if step.number == first:
@@ -347,7 +369,7 @@ def _judge(
 
 
 @contextlib.contextmanager
-def _explain_out_of_memory(config: Config) -> Generator[None]:
+def _explain_out_of_memory(config: Config, folder: Path) -> Generator[None]:
     """Turn running out of memory into one sentence with the remedy."""
     try:
         yield
@@ -355,18 +377,19 @@ def _explain_out_of_memory(config: Config) -> Generator[None]:
         known = isinstance(error, (MemoryError, torch.OutOfMemoryError))
         if not known and "DefaultCPUAllocator: " not in str(error):  # of torch, on the CPU
             raise
-        parts = 2 * config.compute.accumulate
+        batch, parts = config.train.batch, config.compute.accumulate
+        saved = (folder / STATE).exists()  # a run keeps its batch
         raise RunError(
-            f"memory ran out: a step of {config.train.batch} inputs in {config.compute.accumulate} "
-            f"part(s) is too large for it; take --compute.accumulate {parts} (the same gradient in "
-            "less memory), --compute.checkpointing, or a smaller --train.batch"
+            f"memory ran out: a step of {batch} inputs in {parts} part(s) is too large for it; "
+            f"{'go on with --resume and' if saved else 'take'} --compute.accumulate {2 * parts} "
+            "(the same gradient in less memory) or --compute.checkpointing"
+            + ("" if saved else ", or a smaller --train.batch")
         ) from error
 
 
 @contextlib.contextmanager
-def _interrupts() -> Generator[list[int]]:
-    """A list that fills when SIGINT or SIGTERM comes: a step is finished before the run stops."""
-    asked: list[int] = []
+def _interrupts(asked: list[int]) -> Generator[None]:
+    """Note SIGINT, SIGTERM and SIGHUP in a list: a step is finished before the run stops."""
 
     def note(number: int, _: FrameType | None) -> None:
         asked.append(number)
@@ -375,6 +398,8 @@ def _interrupts() -> Generator[list[int]]:
 
     with contextlib.ExitStack() as restored:
         with contextlib.suppress(ValueError):  # not the main thread: signals are somebody else's
-            for number in (signal.SIGINT, signal.SIGTERM):
-                restored.callback(signal.signal, number, signal.signal(number, note))
-        yield asked
+            for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
+                number = getattr(signal, name, None)
+                if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+                    restored.callback(signal.signal, number, signal.signal(number, note))
+        yield

@@ -245,8 +245,8 @@ class ObjectiveConfig(_Section):
 class TrainConfig(_Section):
     """How the weights are found."""
 
-    steps: Annotated[int, _COUNT] = 150_000
-    batch: Annotated[int, _COUNT] = 256
+    steps: Annotated[int, _within(1, 10**9)] = 150_000
+    batch: Annotated[int, _within(1, 2**24)] = 256
     """Inputs in a step, over all processes together."""
     lr: Annotated[float, _POSITIVE] = 1e-4
     schedule: Literal["milestones", "cosine"] = "milestones"

@@ -20,6 +20,7 @@ from PIL import Image
 from torch import Tensor
 
 from mue.atomic import write_atomic
+from mue.errors import printable
 
 Grid = Literal["both", "x", "y"]
 INK, BLUE, RED, GREY, GREEN = "#1b1b1f", "#2f6fb0", "#c8452d", "#8a8a94", "#3f8f5b"
@@ -49,7 +50,8 @@ def new_figure(
     ):
         figure = Figure(figsize=size, layout="constrained")
         yield figure
-        figure.suptitle(title, fontsize=10, wrap=True)
+        wrap = "$" not in title  # where it wraps, matplotlib would take it for a formula
+        figure.suptitle(printable(title), fontsize=10, wrap=wrap)
 
 
 def style_axes(ax: Axes, *, grid: Grid = "both", hidden: Sequence[str] = ("top", "right")) -> None:

@@ -23,7 +23,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from mue.atomic import write_atomic
+from mue.atomic import is_utf8, transaction, write_atomic
 from mue.config.schema import Config, from_dict
 from mue.errors import MueError
 from mue.models.build import BACKBONES, build_network
@@ -49,13 +49,20 @@ def commit() -> str | None:
     """
     if given := os.environ.get("MUE_COMMIT"):
         return given
-    here = str(Path(__file__).resolve().parent)
-    command = ["git", "-C", here, "describe", "--always", "--dirty", "--abbrev=12"]
+    package = Path(__file__).resolve().parents[1]
     try:
-        found = subprocess.run(command, capture_output=True, text=True, timeout=10)  # noqa: S603
+        # installed into an environment, the package may lie in the repository of a user
+        if Path(_git(package, "rev-parse", "--show-toplevel")) / "src" / "mue" != package:
+            return None
+        return _git(package, "describe", "--always", "--dirty", "--abbrev=12") or None
     except (OSError, subprocess.SubprocessError):
         return None
-    return found.stdout.strip() or None
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(folder), *arguments]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=10)  # noqa: S603
+    return found.stdout.strip()
 
 
 def save_config(folder: Path, config: Config, version: str, data: str | None = None) -> None:
@@ -110,6 +117,8 @@ def save_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
 
 def load_tensors(path: Path, like: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
     """Read tensors. Names and shapes are compared with those of `like` before any is read."""
+    if not is_utf8(path):  # safetensors could not open it
+        raise RunError(f"{path} must have a name in UTF-8; rename its folder")
     if not path.is_file():
         raise RunError(f"{path.parent} has no {path.name}: train it first, or name another folder")
     try:
@@ -163,13 +172,20 @@ def export(
     if load_config(run).model.backbone in BACKBONES:
         _, tensors = _load_weights(run)
     else:  # parts of its own, which only those who have them can build
-        tensors = load_tensors(run / WEIGHTS)
+        tensors = load_weights(run)
     tensors |= changed or {}
-    save_tensors(out / WEIGHTS, {k: v.half() if half else v for k, v in tensors.items()})
-    if (run / LOG).is_file():
-        write_atomic(out / LOG, (run / LOG).read_bytes())
+    tensors = {k: v.half() if half else v for k, v in tensors.items()}
+    if bad := _not_finite(tensors):
+        raise RunError(
+            f"{run / WEIGHTS} holds values in {bad!r} beyond the largest of half precision, 65504; "
+            "take --no-half"
+        )
     content = _config_file(run) | (about or {})
-    write_atomic(out / CONFIG, (json.dumps(content, indent=2) + "\n").encode())
+    with transaction():
+        save_tensors(out / WEIGHTS, tensors)
+        if (run / LOG).is_file():
+            write_atomic(out / LOG, (run / LOG).read_bytes())
+        write_atomic(out / CONFIG, (json.dumps(content, indent=2) + "\n").encode())
 
 
 def load_network(
@@ -194,12 +210,36 @@ def _load_weights(
     if network is None:
         with torch.device("meta"):
             network = build_network(load_config(folder))
-    return network, load_tensors(folder / WEIGHTS, dict(network.named_parameters()))
+    return network, load_weights(folder, dict(network.named_parameters()))
+
+
+def load_weights(folder: Path, like: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+    """Read θ as it is evaluated; all values are finite."""
+    tensors = load_tensors(folder / WEIGHTS, like)
+    for name, tensor in tensors.items():
+        if not tensor.is_floating_point():
+            raise RunError(f"{folder / WEIGHTS}: {name!r} must be real numbers, got {tensor.dtype}")
+    if bad := _not_finite(tensors):
+        raise RunError(
+            f"{folder / WEIGHTS} must hold finite numbers, and {bad!r} has NaN or infinity; train "
+            "it again with a lower train.lr, or restore the file"
+        )
+    return tensors
+
+
+def _not_finite(tensors: Mapping[str, Tensor]) -> str | None:
+    """The name of the first tensor that holds NaN or infinity."""
+    return next((name for name, t in tensors.items() if not t.isfinite().all()), None)
+
+
+def save_weights(folder: Path, training: Training) -> None:
+    """Write the weights as they are evaluated."""
+    save_tensors(folder / WEIGHTS, training.export())
 
 
 def save_state(folder: Path, training: Training) -> None:
     """Write the weights as evaluated, then all that resuming needs."""
-    save_tensors(folder / WEIGHTS, training.export())
+    save_weights(folder, training)
     save_tensors(folder / STATE, _state(training))
 
 
@@ -211,8 +251,15 @@ def load_state_(folder: Path, training: Training) -> None:
     here = _state(training)
     tensors = load_tensors(folder / STATE, here)
     for name, tensor in here.items():
+        if tensor.dtype != tensors[name].dtype:
+            kinds = f"{tensor.dtype}, got {tensors[name].dtype}"
+            raise RunError(f"{folder / STATE}: {name!r} must be {kinds}; restore the file")
+    step, steps = int(tensors["step"]), training.config.train.steps
+    if not 0 <= step <= steps:
+        raise RunError(f"{folder / STATE}: its step must be in 0..{steps}, got {step}")
+    for name, tensor in here.items():
         tensor.copy_(tensors[name])
-    training.step = int(tensors["step"])
+    training.step = step
 
 
 def _state(training: Training) -> dict[str, Tensor]:

@@ -121,8 +121,12 @@ def log_writer(folder: Path) -> Generator[Callable[[AnyRecord], None]]:
 
         def write(record: AnyRecord) -> None:
             values = dataclasses.asdict(record)
-            file.write(json.dumps(values) + "\n")
-            file.flush()
+            try:
+                file.write(json.dumps(values) + "\n")
+                file.flush()
+            except OSError as error:
+                error.filename = str(folder / LOG)  # a full disk does not say where
+                raise
             if board is not None:
                 group = "validation/" if isinstance(record, ValidationRecord) else ""
                 for name, value in values.items():
@@ -155,19 +159,26 @@ def _read(folder: Path) -> list[AnyRecord]:
     for number, line in enumerate(lines, start=1):
         try:
             records.append(_record(line))
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             raise MueError(
                 f"{path}, line {number}, must be a record of the log, got {line[:80]!r}; "
                 "restore the file or remove the line"
             ) from None
-    with contextlib.suppress(ValueError, TypeError):
+    with contextlib.suppress(ValueError, TypeError, RecursionError):
         records.append(_record(last))
     return records
 
 
 def _record(line: str) -> AnyRecord:
     values = json.loads(line)
-    return ValidationRecord(**values) if "score" in values else LogRecord(**values)
+    record = ValidationRecord(**values) if "score" in values else LogRecord(**values)
+    for field in dataclasses.fields(record):
+        value, kinds = getattr(record, field.name), (field.type,)
+        if type(value) not in ((int, float) if field.type is float else kinds):
+            raise TypeError(f"{field.name} is {value!r}")
+        if type(value) is int and not 0 <= value < 2**63:
+            raise ValueError(f"{field.name} is {value}")
+    return record
 
 
 def trim_log(folder: Path, step: int) -> float:
