@@ -97,7 +97,7 @@ def train_all(
     presets: Sequence[str], seeds: Sequence[int], out: Path, data: Path | None, jobs: int
 ) -> None:
     """Train every preset with every seed, so many at once."""
-    os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // jobs))
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // jobs)))
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         work: list[Future[None]] = []
         for name, seed in itertools.product(presets, seeds):

@@ -1,13 +1,17 @@
+import inspect
 import math
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.distributions import Normal
+from typing_extensions import get_protocol_members
 
+from mue.config.presets import preset
 from mue.config.schema import CodebookConfig, Config, LatentConfig, ModelConfig
 from mue.models.build import build_learner
-from mue.models.learner import ExactLearner, VqLearner
+from mue.models.learner import ExactLearner, Learner, VqLearner
+from mue.models.network import Network
 from mue.models.posterior import Posterior
 from mue.models.probunet import LatentLearner
 from mue.nn.codebook import Usage
@@ -189,3 +193,12 @@ def test_a_step_of_a_gaussian_latent_teaches_prior_and_posterior_and_settles_not
     for part in (latent.posterior, latent.network.prior, latent.network.encoder):
         assert sum(p.grad.abs().sum() for p in part.parameters() if p.grad is not None) > 0
     assert latent.network.prior.encoder is not latent.network.encoder
+
+
+@pytest.mark.parametrize("name", ["toy", "toy-vq", "toy-probunet", "toy-ensemble"])
+def test_a_learner_is_recognized_as_one_by_every_python(name: str):
+    """Since Python 3.12 a protocol is checked by `inspect.getattr_static`: no submodules."""
+    learner = build_learner(preset(name))
+    for value, protocol in ((learner, Learner), (learner.network, Network)):
+        for member in get_protocol_members(protocol):
+            inspect.getattr_static(value, member)

@@ -163,7 +163,8 @@ class ModelConfig(_Section):
     readout: Annotated[int, _within(2, 8)] = 2
     """1x1 convolutions after a code that enters at the top."""
     standardize: bool = False
-    """Whether the prior reads features standardized by their mean and deviation at the start."""
+    """Whether the prior, and the posterior of `vq`, read features standardized by their mean and
+    deviation at the start."""
     dropout: Annotated[float, _BELOW_ONE] = 0.0
     """Share of the innermost features that is dropped, in training and in answering (`heads`)."""
 

@@ -55,7 +55,7 @@ def with_kernels(
                 module.join = cast("Join", glue(KernelJoin(module.join)))
             case Modal() if not isinstance(module.prior, StandardizedLinear):
                 module.prior = side_stream_linear(module.prior)
-            case Posterior():
+            case Posterior() if not isinstance(module.project, StandardizedLinear):
                 module.project = side_stream_linear(module.project)
             case GaussianNet():
                 module.read = side_stream_linear(module.read)

@@ -84,10 +84,9 @@ def build_network(config: Config, backbone: Backbone | None = None) -> Modal | P
 def build_modal(config: Config, backbone: Backbone | None = None) -> Modal:
     """θ of the paper, with fresh weights."""
     part, book = backbone or build_backbone(config.model), config.codebook
-    linear = StandardizedLinear if config.model.standardize else nn.Linear
     return Modal(
         encoder=part.encoder(config.model.c_in),
-        prior=linear(part.width, book.size),
+        prior=_linear(config, part.width, book.size),
         codebook=Codebook(
             book.size, book.width, learned=config.method == "exact", spread=book.spread
         ),
@@ -110,10 +109,15 @@ def build_learner(
         return ExactLearner(network)
     posterior = Posterior(
         encoder=part.encoder(both),
-        project=nn.Linear(part.width, config.codebook.width),
+        project=_linear(config, part.width, config.codebook.width),
         usage=Usage(config.codebook.size, decay=config.codebook.decay),
     )
     return VqLearner(network, posterior)
+
+
+def _linear(config: Config, c_in: int, c_out: int) -> nn.Linear:
+    """The layer that reads pooled features."""
+    return (StandardizedLinear if config.model.standardize else nn.Linear)(c_in, c_out)
 
 
 def _gaussian(config: Config, part: Backbone, c_in: int) -> GaussianNet:

@@ -1,6 +1,6 @@
 """The ways to train a network with codes: what each makes of a `Pair`."""
 
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -19,10 +19,12 @@ class Learner(Protocol):
     `forward` only reads; `settle_` is the one write that is not a gradient step.
     """
 
-    @property
-    def network(self) -> Network:
-        """θ."""
-        ...
+    if TYPE_CHECKING:  # since Python 3.12 isinstance does not see the submodules of an nn.Module
+
+        @property
+        def network(self) -> Network:
+            """θ."""
+            ...
 
     def __call__(self, x: Float[Tensor, "b *x"], y: Float[Tensor, "b r *y"], /) -> Trace:
         """What the networks make of the inputs and their answers."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from mue.data.random import normal
 from mue.data.source import Source
 from mue.models.learner import ExactLearner, VqLearner
+from mue.models.posterior import concatenate
 from mue.nn.standardize import StandardizedLinear
 from mue.objective import Weights
 from mue.training.batches import GeneratedBatches, PrefetchedBatches, batch_share
@@ -88,6 +89,9 @@ def start_(training: Training, source: Source) -> None:
         if isinstance(network.prior, StandardizedLinear):
             network.prior.start_(network.encoder(pair.x).pooled)
         if isinstance(learner, VqLearner):
+            if isinstance(learner.posterior.project, StandardizedLinear):
+                both = concatenate(pair.x, pair.y)
+                learner.posterior.project.start_(learner.posterior.encoder(both).pooled)
             rows = torch.arange(book.size, device=device)
             fresh = normal(config.train.seed, rows, book.width, salt=_CODEBOOK_SALT)
             learner.start_(pair.x, pair.y, fresh)
