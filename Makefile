@@ -12,8 +12,9 @@ demo: .venv/installed
 viewer: .venv/installed
 	$(BIN)/mue serve $(ARGS)
 
+# A process for each core, at most eight; the tests of a file stay in one.
 test: .venv/installed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile
 
 # Debian's Chromium, and Playwright without a browser of its own. Screenshots go to SHOTS.
 SHOTS ?= runs/screenshots
