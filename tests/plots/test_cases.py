@@ -298,7 +298,7 @@ def test_the_same_slices_give_the_same_file(case, modes, tmp_path):
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
-def test_colours_and_classes_are_shown_and_a_missing_rater_is_blank(words):
+def test_colours_and_classes_are_shown_and_a_missing_rater_is_blank():
     """Two images of standardized colours, three classes; the second has one rater of two."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(2, 3, H, W, generator=generator)

@@ -28,6 +28,7 @@ from mue.commands.compare import compare
 from mue.commands.demo import demo
 from mue.commands.evaluate import evaluate
 from mue.commands.export import export
+from mue.commands.export_folder import export_folder
 from mue.commands.figure import figure
 from mue.commands.import_folder import import_folder
 from mue.commands.import_lidc import import_lidc
@@ -58,6 +59,7 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "data import folder": import_folder,
     "data import lidc": import_lidc,
     "data inspect": inspect,
+    "data export": export_folder,
     "train": train.train,
     "evaluate": evaluate,
     "predict": predict,

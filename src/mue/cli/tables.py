@@ -16,6 +16,7 @@ from mue.commands.compare import ComparisonResult
 from mue.commands.demo import DemoResult
 from mue.commands.evaluate import EvaluationResult
 from mue.commands.export import ExportResult
+from mue.commands.export_folder import ExportedFolderResult
 from mue.commands.figure import FigureResult
 from mue.commands.import_lidc import ImportResult
 from mue.commands.inspect import InspectionResult
@@ -234,6 +235,12 @@ def _(result: ImportResult) -> None:
     for finding in result.summary.findings:
         print_line(f"note     {finding}")
     print_file("prepared", result.folder)
+
+
+@print_result.register
+def _(result: ExportedFolderResult) -> None:
+    print_file("exported", result.folder)
+    print_line(f"to import it again: {result.command}")
 
 
 @print_result.register

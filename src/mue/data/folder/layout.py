@@ -118,7 +118,7 @@ def find_by_layout(source: Path, description: Description) -> list[CaseFiles | R
     tested = (source / "labelsTs").is_dir()
     for kind in ("Tr", "Ts") if tested else ("Tr",):
         image = re.compile(rf"images{kind}/(?P<case>[^/]+)_(?P<channel>\d{{4}})(?:{ending})")
-        mask = re.compile(rf"labels{kind}/(?P<case>[^/]+?)(?:_r(?P<rater>\w+))?(?:{ending})")
+        mask = re.compile(rf"labels{kind}/(?P<case>[^/]+?)(?:_r(?P<rater>\d+))?(?:{ending})")
         folders = [f"{name}{kind}" for name in ("images", "labels")]
         entries = [entry for folder in folders for entry in _entries(source, folder)]
         for case in _gather(source, entries, image, mask, description):
