@@ -157,7 +157,7 @@ def test_a_test_set_has_folders_of_its_own(tmp_path):
         ([picture("a/b", "c")], r"'a/b/c' must be a name without / and \+ to become a file's"),
         ([picture("a", "b+c")], "must be a name without"),
         (volume("v", 2)[:3], "v/v has 3 of the 5 slices of its volume; import it whole"),
-        ([*volume("v", 2), picture("p", "p", dtype="int16")], "p/p is a picture among volumes"),
+        ([*volume("v", 2), picture("p", "p", dtype="int16")], "p is a picture among volumes"),
         (
             [picture("p", "a", weights=(1.0, 2.0)), picture("p", "b", weights=(2.0, 1.0))],
             "has weights of raters that differ from image to image",
