@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from mue.cli import main as cli
+from mue.config.auto import EXAMPLE, choose
 from mue.config.presets import PRESETS
 from mue.data.build import SOURCES
 from mue.evaluation.raters import METRICS
@@ -111,6 +112,7 @@ def test_every_command_of_a_page_parses(name: str, monkeypatch: pytest.MonkeyPat
     for command, verb in cli._COMMANDS.items():
         monkeypatch.setitem(cli._COMMANDS, command, only_parsed(verb))
     monkeypatch.setattr(cli.train, "train", only_parsed(cli.train.train))
+    monkeypatch.setattr(cli, "auto", lambda *_, **__: choose(EXAMPLE, "cpu"))
     monkeypatch.setitem(PRESETS, "signs", PRESETS["toy"])  # CONTRIBUTING adds it
     for line in command_lines(name):
         words = shlex.split(line.replace("PRESET", "toy"))[1:]

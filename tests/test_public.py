@@ -11,7 +11,7 @@ import mue.data
 def test_the_public_names_are_these():
     classes = {"Config", "Hypotheses", "MueError", "Predictor", "Source"}
     verbs = {"calibrate", "compare", "demo", "evaluate", "export", "figure", "predict", "serve"}
-    public = classes | verbs | {"train", "load", "preset", "__version__"}
+    public = classes | verbs | {"auto", "train", "load", "preset", "__version__"}
     assert all(hasattr(mue, name) for name in public)
     names = {name for name, value in vars(mue).items() if not isinstance(value, ModuleType)}
     assert {name for name in names if not name.startswith("_")} == public - {"__version__"}

@@ -1,5 +1,6 @@
 """Ranked answers with probabilities, for problems that have more than one right answer."""
 
+from mue.commands.auto import auto as auto
 from mue.commands.calibrate import calibrate as calibrate
 from mue.commands.compare import compare as compare
 from mue.commands.demo import demo as demo

@@ -23,6 +23,7 @@ from tyro.conf import Positional, arg
 from mue.cli import tables
 from mue.cli.progress import progress_bars
 from mue.commands import train
+from mue.commands.auto import auto
 from mue.commands.calibrate import calibrate
 from mue.commands.compare import compare
 from mue.commands.demo import demo
@@ -37,10 +38,13 @@ from mue.commands.new import new
 from mue.commands.predict import Format, predict
 from mue.commands.report import HEALTH, Model
 from mue.commands.serve import serve
-from mue.config.presets import PRESETS, Schedule, preset
+from mue.config.auto import EXAMPLE, Choice, choose
+from mue.config.presets import PRESETS, Baseline, Schedule, preset
 from mue.config.schema import Config
+from mue.devices import Device
 from mue.errors import MueError, printable
 from mue.training import distributed
+from mue.training.checkpoint import CONFIG, load_config
 from mue.training.log import (
     LogRecord,
     NonFiniteError,
@@ -51,6 +55,8 @@ from mue.training.log import (
 )
 from mue.version import __version__
 
+AUTO = "auto"
+"""In place of a preset: chosen from the data."""
 Parsed = TypeVar("Parsed")
 _PATIENCE = 1.0  # seconds that a process waits for the one that says what is wrong
 _COMMANDS: dict[str, Callable[..., Any]] = {
@@ -217,7 +223,7 @@ def _parse_train(arguments: list[str], prog: str) -> functools.partial[Path]:
         show_help = bool(arguments) and arguments[0] in ("-h", "--help")
         print(
             f"usage: {prog} PRESET --out DIR [--seed N] [--resume] [overrides]\n\n"
-            f"presets: {', '.join(PRESETS)}\n\n"
+            f"presets: {AUTO} (chosen from --data), {', '.join(PRESETS)}\n\n"
             f"`{prog} PRESET --help` lists what can be overridden.",
             file=sys.stdout if show_help else sys.stderr,
         )
@@ -232,6 +238,7 @@ def _parse_train(arguments: list[str], prog: str) -> functools.partial[Path]:
     schedule, _ = _parse(
         prog, lambda: tyro.cli(chosen, args=rest, add_help=False, return_unknown_args=True)
     )
+    choice = _choice(rest, prog) if name == AUTO else Choice(preset(name, schedule), {})
 
     def parse(
         *,
@@ -239,8 +246,10 @@ def _parse_train(arguments: list[str], prog: str) -> functools.partial[Path]:
         data: Path | None = None,
         seed: int | None = None,
         resume: bool = False,
+        minutes: float | None = None,
+        baseline: Baseline | None = None,
         preset_schedule: Schedule = schedule,
-        config: Annotated[Config, arg(name="")] = preset(name, schedule),  # noqa: B008
+        config: Annotated[Config, arg(name="")] = choice.config,
     ) -> functools.partial[Path]:
         """Train a preset into a run folder.
 
@@ -249,15 +258,52 @@ def _parse_train(arguments: list[str], prog: str) -> functools.partial[Path]:
             data: folder of prepared slices, for presets that learn from slices
             seed: of the weights and the data; short for --train.seed
             resume: continue from the last checkpoint in the folder
+            minutes: how long training may take, by default 5 on a CPU (auto)
+            baseline: a baseline by the same settings, in place of our model (auto)
             preset_schedule: the preset's short schedule, or the paper's own
             config: what the preset says, value by value
         """
         del preset_schedule
+        for flag, value in (("--minutes", minutes), ("--baseline", baseline)):
+            if value is not None and name != AUTO:
+                raise MueError(f"{flag} is for `mue train auto`, got it for the preset {name}")
         if seed is not None:
             config = dataclasses.replace(config, train=dataclasses.replace(config.train, seed=seed))
-        return functools.partial(train.train, config=config, out=out, data=data, resume=resume)
+        reasons = choice.kept_in(config)
+        return functools.partial(
+            train.train, config=config, out=out, data=data, resume=resume, reasons=reasons
+        )
 
     return _parse(prog, lambda: tyro.cli(parse, args=rest, prog=prog))
+
+
+def _choice(arguments: list[str], prog: str) -> Choice:
+    """What `auto` chooses; to resume, what it chose. For --help, an example."""
+    if {"-h", "--help"} & set(arguments):
+        return choose(EXAMPLE, "cpu")
+
+    def peek(
+        *,
+        out: Path | None = None,
+        data: Path | None = None,
+        resume: bool = False,
+        minutes: float | None = None,
+        baseline: Baseline | None = None,
+        steps: Annotated[int | None, arg(name="train.steps")] = None,
+        device: Annotated[Device, arg(name="compute.device")] = "auto",
+    ) -> Choice:
+        if data is None:
+            raise MueError(
+                "--data must name a folder of prepared data for `mue train auto`, which chooses "
+                "by it; make one by `mue data import`"
+            )
+        if resume and out is not None and (out / CONFIG).is_file():
+            return Choice(load_config(out), {})
+        return auto(data, minutes=minutes, steps=steps, baseline=baseline, device=device)
+
+    return _parse(
+        prog, lambda: tyro.cli(peek, args=arguments, add_help=False, return_unknown_args=True)
+    )[0]
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -5,7 +5,7 @@ import copy
 import dataclasses
 import signal
 import time
-from collections.abc import Callable, Generator, Iterator, Sized
+from collections.abc import Callable, Generator, Iterator, Mapping, Sized
 from pathlib import Path
 from types import FrameType
 from typing import Any, cast
@@ -67,6 +67,7 @@ def train(
     backbone: Backbone | None = None,
     learner: Learner | None = None,
     resume: bool = False,
+    reasons: Mapping[str, str] | None = None,
     on_record: Callable[[LogRecord], None] | None = None,
     on_validation: Callable[[ValidationRecord], None] | None = None,
     on_message: Callable[[str], None] | None = None,
@@ -85,6 +86,7 @@ def train(
             `config.method` and `config.model` would build.
         resume: Continue from the last checkpoint of `out`. On a CPU the weights end equal, to the
             bit, to those of a run without the stop.
+        reasons: Why the configuration is as it is (`mue.auto`): said, and written to config.json.
         on_record: Called with the record of each step that is logged.
         on_validation: Called with the record of each validation.
         on_message: Called with a line of text: how it is computed, why it stopped, what was
@@ -138,13 +140,15 @@ def train(
                     for leftover in folder.glob(f"{UNFINISHED}*"):  # of a run that was killed
                         leftover.unlink()
                     if not _check(folder, config, digest, resume=resume):  # again, now alone in it
-                        checkpoint.save_config(folder, config, __version__, digest)
+                        checkpoint.save_config(folder, config, __version__, digest, reasons)
                 if resume and (folder / STATE).exists():
                     checkpoint.load_state_(folder, training)
                     if group.rank == 0 and not (folder / WEIGHTS).exists():
                         checkpoint.save_weights(folder, training)
                 past = trim_log(folder, training.step)
             say = on_message or (lambda _: None)
+            for name, why in (reasons or {}).items():
+                say(f"{name:<21}{why}")
             for line in (f"computing on {device.type}: {training.notes[0]}", *training.notes[1:]):
                 say(line)
             where = f"{folder} must be on a file system that all processes share"

@@ -20,7 +20,7 @@ from mue.errors import MueError
 
 Schedule = Literal["short", "paper"]
 
-_AUGMENT = AugmentConfig(rotate=180.0, scale=0.2, shift=0.025, flip=True, intensity=0.1)
+AUGMENT = AugmentConfig(rotate=180.0, scale=0.2, shift=0.025, flip=True, intensity=0.1)
 _MILESTONES = TrainConfig(
     warmup=200,
     clip=1.0,
@@ -92,7 +92,7 @@ def guess_quick(_: Schedule = "short") -> Config:
 def lidc(schedule: Schedule = "short") -> Config:
     """Lesions in CT with the paper's network and method (`vq`, n = 512), one rater a draw."""
     config = Config(
-        data=DataConfig(name="slices", augment=_AUGMENT),
+        data=DataConfig(name="slices", augment=AUGMENT),
         model=ModelConfig(levels=(32, 64, 128, 192), tail=(256, 512), widths=(128, 64, 32)),
         objective=ObjectiveConfig(reconstruction=0.02, prior_from=0.1),
         train=replace(_MILESTONES, steps=3_000, batch=64, lr=5e-4),
@@ -113,7 +113,7 @@ def lidc_exact(_: Schedule = "short") -> Config:
     """Lesions in CT by the exact likelihood and the energy distance, all raters in a step."""
     return Config(
         method="exact",
-        data=DataConfig(name="slices", answers=4, augment=_AUGMENT),
+        data=DataConfig(name="slices", answers=4, augment=AUGMENT),
         model=replace(_LATE_CODE, levels=(32, 64, 128, 160), tail=(192, 192), widths=(128, 64, 32)),
         codebook=CodebookConfig(size=16, width=16, spread=1.5),
         objective=replace(
@@ -134,7 +134,8 @@ def lidc_exact(_: Schedule = "short") -> Config:
     )
 
 
-_BASELINES = {
+Baseline = Literal["probunet", "unet", "dropout", "ensemble", "mheads"]
+_BASELINES: dict[Baseline, tuple[LatentConfig, float]] = {
     "probunet": (LatentConfig(), 0.0),
     "unet": (LatentConfig(), 0.0),
     "dropout": (LatentConfig(), 0.5),
@@ -145,20 +146,25 @@ _BASELINES = {
 
 
 def _baseline(
-    ours: Callable[[Schedule], Config], kind: str, kl_warmup: float, schedule: Schedule
+    ours: Callable[[Schedule], Config], kind: Baseline, kl_warmup: float, schedule: Schedule
 ) -> Config:
+    """A baseline of a preset of ours, with the KL warm-up of its short schedule alone."""
+    return as_baseline(ours(schedule), kind, kl_warmup if schedule == "short" else 0.0)
+
+
+def as_baseline(config: Config, kind: Baseline, kl_warmup: float = 0.0) -> Config:
     """A baseline with the data, the levels, the decoder and the schedule of ours.
 
     The latent of a Probabilistic U-Net enters after the U-Net, through three 1x1 convolutions. No
-    baseline needs the tail, from which ours reads its prior. `kl_warmup` is the share of a short
+    baseline needs the tail, from which ours reads its prior. `kl_warmup` is the share of a
     training over which the KL weight of a Probabilistic U-Net rises; its authors have none, and
     neither has the paper's schedule.
     """
-    config, (latent, dropout) = ours(schedule), _BASELINES[kind]
+    latent, dropout = _BASELINES[kind]
     method, level, objective = "heads", 1, config.objective
     if kind == "probunet":
         method, level = "probunet", len(config.model.levels) + 1
-        objective = replace(objective, prior_from=kl_warmup if schedule == "short" else 0.0)
+        objective = replace(objective, prior_from=kl_warmup)
     model = replace(
         config.model, tail=(), code_level=level, join="concatenate", readout=3, dropout=dropout
     )

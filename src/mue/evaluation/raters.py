@@ -325,8 +325,10 @@ class RaterEvaluation:
     def _class_report(self) -> dict[str, object]:
         if not self.classes:
             return {}
-        found = self.class_intervals()
-        return {"classes": {n: {m: asdict(v) for m, v in c.items()} for n, c in found.items()}}
+        found = {n: {m: asdict(v) for m, v in c.items()} for n, c in self.class_intervals().items()}
+        for metrics in found.values():
+            del metrics["presence ece"]["std"]
+        return {"classes": found}
 
     def coverage(self) -> list[dict[str, float]]:
         """For each coverage that was promised: the share of raters covered, and modes shown."""

@@ -65,9 +65,19 @@ def _git(folder: Path, *arguments: str) -> str:
     return found.stdout.strip()
 
 
-def save_config(folder: Path, config: Config, version: str, data: str | None = None) -> None:
-    """Write the resolved configuration, and the digest of the data that are learned from."""
+def save_config(
+    folder: Path,
+    config: Config,
+    version: str,
+    data: str | None = None,
+    reasons: Mapping[str, str] | None = None,
+) -> None:
+    """Write the resolved configuration, and the digest of the data that are learned from.
+
+    `reasons` say of values that were chosen from the data why.
+    """
     content = {"version": version, "commit": commit(), "data": data, "config": asdict(config)}
+    content |= {"reasons": dict(reasons)} if reasons else {}
     write_atomic(folder / CONFIG, (json.dumps(content, indent=2) + "\n").encode())
 
 

@@ -98,13 +98,13 @@ class Slices:
     def pair(self, index: Int[Tensor, " b"]) -> Pair:
         """Images or patches sampled with replacement, each augmented, with some of its raters."""
         config, patch = self.config, self.config.patch
-        if config.answers > self._total_raters:
+        if config.answers > self._total_raters and not self._any_weighted:
             raise MueError(
                 f"data.answers must be in 1..{self._total_raters} (the raters of {self._folder}), "
                 f"got {config.answers}"
             )
         index = index.to(self._start.device)
-        u = uniform(self.seed, index, 1 + N_UNIFORM + self._total_raters)
+        u = uniform(self.seed, index, 1 + N_UNIFORM + max(self._total_raters, config.answers))
         which = (u[:, 0].double() * len(self.rows)).long()
         rater = self._sample_raters(which, u[:, 1 + N_UNIFORM :])
         if patch == (0, 0):

@@ -1,0 +1,183 @@
+"""Own data from files to answers: import, train, evaluate, predict, and two references.
+
+    python benchmarks/own_data.py ../shared/data/bsds/bsds-contours-100.tar.gz --out runs/bsds \
+        --image 'images/{case}.jpg' --mask 'masks/{case}_r{rater}.png'
+
+Every step is a command of `mue`, printed before it runs. The references are a plain U-Net by the
+same settings and the best constant ranking: the same masks, with the same probabilities, for every
+image, fitted to the training set. OUT/own_data.json has the numbers of all on the test set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import tarfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mue.cli.main import main as mue
+from mue.data.prepared.dataset import Slices
+from mue.data.prepared.store import open_prepared
+from mue.devices import choose_device, device_name
+from mue.metrics.energy import distances, energy_distance
+from mue.metrics.interval import interval
+from mue.modes import class_masks
+from mue.training.checkpoint import commit
+from mue.types import Case
+
+CANDIDATES = 64
+"""Masks of raters of the training set among which those of the constant ranking are chosen."""
+LEVELS = 24
+"""Thresholds of the mean mask that are candidates as well."""
+METRICS = ("ged", "ged_16", "hm_iou_16", "dice_top")
+
+
+def command(*words: object) -> float:
+    """Run a command of `mue`; returns how many seconds it took."""
+    arguments = [str(word) for word in words]
+    print(f"$ mue {shlex.join(arguments)}", flush=True)
+    began = time.monotonic()
+    mue(arguments)
+    return time.monotonic() - began
+
+
+def as_masks(y: Tensor) -> Tensor:
+    """The masks of each class but the background."""
+    return class_masks(y) if y.shape[2] > 1 else y > 0.5
+
+
+def candidates(source: Slices, size: int = 128) -> Tensor:
+    """Answers that may be the same for every image: k c h w."""
+    maps: list[Tensor] = []
+    for i in range(len(source)):
+        case = source.case(torch.tensor([i]))
+        ys, q = case.ys[0].cpu(), case.q[0].cpu()
+        maps.append(F.interpolate(ys[q > 0], (size, size), mode="nearest-exact"))
+    every = torch.cat(maps)
+    pick = torch.linspace(0, len(every) - 1, min(CANDIDATES, len(every))).long().unique()
+    mean = torch.stack([m.mean(dim=0) for m in maps]).mean(dim=0)
+    foreground = mean.sum(dim=0) - (mean[0] if len(mean) > 1 else 0)
+    cuts = foreground.flatten().quantile(torch.linspace(0, 1, LEVELS))
+    inside = (foreground >= cuts[:, None, None])[:, None]
+    if len(mean) == 1:
+        thresholded = inside.float()
+    else:
+        label = torch.where(inside, mean[1:].argmax(dim=0) + 1, 0)
+        thresholded = (label == torch.arange(len(mean))[:, None, None]).float()
+    empty = torch.zeros_like(mean)[None]
+    if len(mean) > 1:
+        empty[:, 0] = 1
+    return torch.cat([empty, thresholded, every[pick]])
+
+
+def at_size(masks: Tensor, case: Case) -> Tensor:
+    """The same answers for each input of a case."""
+    resized = F.interpolate(masks, case.ys.shape[-2:], mode="nearest-exact")
+    return as_masks(resized[None].to(case.ys.device))
+
+
+def constant_ranking(train: Slices, masks: Tensor, rounds: int = 3000) -> Tensor:
+    """Probabilities of masks that are the same for every image: least mean `ged` in training.
+
+    The energy distance is convex in them, so this is the best choice among these masks.
+    """
+    attraction, pairwise = torch.zeros(len(masks)), torch.zeros(len(masks), len(masks))
+    for i in range(len(train)):
+        case = train.case(torch.tensor([i]))
+        d = distances(at_size(masks, case), as_masks(case.ys))
+        attraction += (d.sy[0] @ case.q[0]).cpu() / len(train)
+        pairwise += d.ss[0].cpu() / len(train)
+    log_p = torch.zeros(len(masks))
+    for step in range(rounds):
+        p = log_p.softmax(dim=0)
+        log_p -= 10 / (1 + step / 100) ** 0.5 * (2 * attraction - 2 * pairwise @ p)
+    return log_p.softmax(dim=0)
+
+
+def constant_ged(test: Slices, masks: Tensor, p: Tensor) -> Tensor:
+    """`ged` of a constant ranking for each image."""
+    found: list[Tensor] = []
+    for i in range(len(test)):
+        case = test.case(torch.tensor([i]))
+        d = distances(at_size(masks, case), as_masks(case.ys))
+        weight = p[None].to(case.q.device)
+        found.append(energy_distance(d.sy, d.ss, d.yy, weight, case.q).cpu())
+    return torch.cat(found)
+
+
+def summary(folder: Path) -> dict[str, Any]:
+    """What is kept of a model: its metrics, its configuration, and why."""
+    report = json.loads((folder / "report-test.json").read_text())
+    config = json.loads((folder / "config.json").read_text())
+    metrics = {n: {k: report[n][k] for k in ("mean", "low", "high")} for n in METRICS}
+    return {"metrics": metrics, "reasons": config["reasons"], "config": config["config"]}
+
+
+def run(arguments: argparse.Namespace, overrides: Sequence[str]) -> dict[str, Any]:
+    """Everything; returns what own_data.json holds."""
+    out: Path = arguments.out
+    source, prepared = arguments.source, out / "prepared"
+    if source.is_file():
+        with tarfile.open(source) as archive:
+            archive.extractall(out / "source", filter="data")
+        source = out / "source"
+    patterns = [("--image", arguments.image), ("--mask", arguments.mask)]
+    flags = [word for flag, value in patterns if value for word in (flag, value)]
+    seconds = {"import": command("data", "import", "folder", source, "--out", prepared, *flags)}
+    found: dict[str, Any] = {}
+    for name, flag in (("ours", ()), ("unet", ("--baseline", "unet"))):
+        folder = out / name
+        to = ("--out", folder)
+        seconds[f"train {name}"] = command(
+            "train", "auto", "--data", prepared, *to, *flag, *overrides
+        )
+        seconds[f"evaluate {name}"] = command("evaluate", folder, "--data", prepared)
+        found[name] = summary(folder)
+    opened = open_prepared(prepared)
+    train, test = (Slices(opened, split) for split in ("train", "test"))
+    masks = candidates(train)
+    p = constant_ranking(train, masks)
+    group = torch.arange(len(test))
+    ged = interval(constant_ged(test, masks, p), group, generator=torch.Generator().manual_seed(0))
+    found["constant"] = {
+        "metrics": {"ged": {"mean": ged.mean, "low": ged.low, "high": ged.high}},
+        "masks": int((p > 1e-3).sum()),
+    }
+    images = [source / row.source for row in test.rows][: arguments.predicted]
+    seconds["predict"] = command("predict", out / "ours", *images, "--out", out / "answers")
+    return {
+        "device": device_name(choose_device()),
+        "commit": commit(),
+        "data": opened.digest,
+        "images": {s: len(opened.members(s)) for s in ("train", "val", "test")},
+        "seconds": {name: round(value, 1) for name, value in seconds.items()},
+        "models": found,
+    }
+
+
+def main() -> None:
+    """Run, and print `ged` of all."""
+    parser = argparse.ArgumentParser(description="Own data, from files to answers.")
+    parser.add_argument("source", type=Path, help="a folder, or a tar archive of one")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--image", help="pattern of the images")
+    parser.add_argument("--mask", help="pattern of the masks")
+    parser.add_argument("--predicted", type=int, default=8, help="test images that are answered")
+    arguments, overrides = parser.parse_known_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    content = run(arguments, overrides)
+    (arguments.out / "own_data.json").write_text(json.dumps(content, indent=2) + "\n")
+    for name, model in content["models"].items():
+        print(f"{name:<9} ged {model['metrics']['ged']['mean']:.4f}")
+
+
+if __name__ == "__main__":
+    main()
