@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from mue.version import __version__
 
 MODELS = ("lidc-exact", "lidc-probunet", "guess-exact", "guess-probunet")
 """What is served where no model is named."""
+_LIBRARIES = ("PIL", "nibabel.global", "pydicom", "tifffile")  # they log what they read
 _STOP = 30  # seconds to finish what is at work
 
 
@@ -60,6 +62,8 @@ def serve(
     if not 0 <= port < 1 << 16:
         raise MueError(f"`port` must be in 0..65535, got {port}")
     settings = Settings(token=token, names=tuple(name), rate=rate, batch=batch)
+    for library in _LIBRARIES:
+        logging.getLogger(library).disabled = True
     loaded = load_models(list(models) or MODELS, device=device)
     app = create_app({m.name: m.predictor for m in loaded}, settings)
     shown = f"[{host}]" if ":" in host else host

@@ -77,7 +77,7 @@ CutForm = Annotated[
 def create_app(
     predictors: Mapping[str, Predictor], settings: Settings | None = None, *, warm: bool = True
 ) -> Guard:
-    """The application as ASGI; `warm` answers an image with each model before it is ready."""
+    """The application as ASGI, which with `warm` tries each model before it is ready."""
     settings = settings or Settings()
     for name, predictor in predictors.items():
         if predictor.network.axes != 3:
@@ -89,10 +89,9 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         service.start_()
-        if warm:
-            await service.warm_up_()
-        service.ready = True
+        warming = asyncio.create_task(service.warm_up_(list(predictors) if warm else []))
         yield
+        warming.cancel()
         service.ready = False
         await run_sync(service.batcher.close)
 
@@ -133,12 +132,14 @@ class _Service:
         self.monitor.gauge_("mue_queue_length", lambda: self.batcher.waiting)
         self.monitor.gauge_("mue_models", lambda: len(self.predictors))
 
-    async def warm_up_(self) -> None:
-        """The first image takes longer than all others."""
-        for name, p in self.predictors.items():
-            size = (28, 112) if p.config.data.name == "guess" else (128, 128)
-            x = torch.zeros(1, p.config.model.c_in, *size)
+    async def warm_up_(self, models: list[str]) -> None:
+        """Answer an image with each model, since the first takes longer than all others."""
+        for name in models:
+            config = self.predictors[name].config
+            size = (28, 112) if config.data.name == "guess" else (128, 128)
+            x = torch.zeros(1, config.model.c_in, *size)
             await asyncio.wrap_future(self.batcher.submit(name, x))
+        self.ready = True
 
     def predictor(self, model: str) -> Predictor:
         """A model by its name."""

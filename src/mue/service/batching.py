@@ -15,8 +15,9 @@ from torch import Tensor
 from mue.inference.predictor import Predictor
 from mue.modes import Modes, Tree
 
-_PIXELS = 1 << 18
-"""Pixels of a batch, above which no further image is added: 16 images of 128 x 128."""
+_PIXELS, _PIXELS_CPU = 1 << 22, 1 << 16
+"""Pixels of a batch, above which no further image is added. A core gains nothing from more than
+four images of 128 x 128; smaller ones are worth gathering."""
 
 
 class QueueFullError(Exception):
@@ -114,8 +115,13 @@ class Batcher:
             first = self._jobs[0]
             batch, others = list[_Job](), deque[_Job]()
             # samples depend on their place in a batch, so those of each image are taken alone
-            sampler = self._predictors[first.model].is_sampler
-            limit = 1 if sampler else min(self._batch, max(1, _PIXELS // first.x[0].numel()))
+            predictor = self._predictors[first.model]
+            pixels = _PIXELS_CPU if predictor.device.type == "cpu" else _PIXELS
+            limit = (
+                1
+                if predictor.is_sampler
+                else min(self._batch, max(1, pixels // first.x[0].numel()))
+            )
             share = -(-len(self._jobs) // len(self._threads))  # leave their part to the others
             for job in self._jobs:
                 same = job.model == first.model and job.x.shape == first.x.shape

@@ -1,0 +1,89 @@
+"""The command: who may listen where, and how it starts and stops."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+import mue
+from mue.errors import MueError
+from mue.service.client import Client
+from mue.service.settings import Settings, host_allowed, is_loopback
+
+
+def test_another_address_needs_a_token(monkeypatch):
+    monkeypatch.delenv("MUE_TOKEN", raising=False)
+    with pytest.raises(MueError, match=r"`token` must be given to listen on 0\.0\.0\.0"):
+        mue.serve([], host="0.0.0.0")
+
+
+def test_a_short_token_and_a_wrong_port_are_refused():
+    with pytest.raises(MueError, match="at least 16"):
+        Settings(token="short")
+    with pytest.raises(MueError, match=r"`port` must be in 0\.\.65535, got 70000"):
+        mue.serve([], port=70_000)
+
+
+def test_a_model_of_vectors_is_refused():
+    import torch
+
+    from mue.config.presets import preset
+    from mue.models.build import build_network
+    from mue.service.app import create_app
+
+    torch.manual_seed(0)
+    config = preset("vector")
+    predictor = mue.Predictor(build_network(config), config)
+    with pytest.raises(MueError, match="models of images"):
+        create_app({"vector": predictor})
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [("127.0.0.1", True), ("localhost", True), ("::1", True), ("0.0.0.0", False), ("a.b", False)],
+)
+def test_what_is_this_machine_alone(host, loopback):
+    assert is_loopback(host) == loopback
+
+
+@pytest.mark.parametrize(
+    ("header", "allowed"),
+    [
+        ("localhost:8000", True),
+        ("127.0.0.1", True),
+        ("[::1]:8000", True),
+        ("Ours.example.:443", True),
+        ("evil.example", False),
+        ("localhost.evil.example", False),
+        ("", False),
+    ],
+)
+def test_names_that_are_ours(header, allowed):
+    assert host_allowed(header, ("ours.example",)) == allowed
+
+
+def test_it_answers_after_kill_9_and_a_restart_and_stops_when_told(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "mue", "serve", "guess-exact", "--port", str(port)]
+    image = tmp_path / "a.png"
+    from PIL import Image
+
+    Image.new("L", (112, 28), 90).save(image)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    for signal_, code in ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 0)):
+        server = subprocess.Popen(command, stderr=subprocess.PIPE, env=environment)
+        try:
+            found = Client(f"http://127.0.0.1:{port}", patience=120.0).propose(
+                image, model="guess-exact"
+            )
+            assert found["modes"]
+        finally:
+            server.send_signal(signal_)
+            _, said = server.communicate(timeout=60)
+        assert server.returncode in (code, -signal_), said.decode()
+        assert "Traceback" not in said.decode()
