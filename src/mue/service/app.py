@@ -19,7 +19,7 @@ from anyio.to_thread import run_sync
 from fastapi import FastAPI, File, Form, HTTPException, Request, Response, UploadFile
 from fastapi import Path as PathParameter
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.formparsers import MultiPartParser
 
@@ -202,7 +202,7 @@ def _add_health(app: FastAPI, service: _Service) -> None:
         status = "ready" if service.ready else "not ready"
         return JSONResponse({"status": status}, 200 if service.ready else 503)
 
-    @app.get("/metrics", tags=["health"])
+    @app.get("/metrics", tags=["health"], response_class=PlainTextResponse)
     async def metrics() -> Response:
         """Counters in the text format of Prometheus."""
         return Response(service.monitor.render(), media_type="text/plain; version=0.0.4")

@@ -13,6 +13,7 @@ from PIL import Image
 from pydicom import dcmread
 from pydicom.uid import JPEG2000Lossless, JPEGLSLossless, RLELossless, generate_uid
 
+from mue.data.images.image import FileInMemory, Limits, limited
 from mue.data.images.reader import decode_file, read_image_file
 from mue.errors import MueError
 
@@ -313,3 +314,27 @@ def test_a_bad_file_is_one_sentence_that_begins_with_its_path(tmp_path, kind, wo
     assert str(caught.value).startswith(f"{path} ")
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
+
+
+# --- files in memory, and limits ------------------------------------------------------------------
+
+
+def test_a_file_in_memory_is_read_as_one_on_disk(series, tmp_path):
+    folder, _ = series
+    values = random((5, 7), "uint8")
+    Image.fromarray(values).save(tmp_path / "a.png")
+    tifffile.imwrite(tmp_path / "a.tif", values)
+    np.save(tmp_path / "a.npy", values)
+    nib.Nifti1Image(values[:, :, None], AFFINE).to_filename(tmp_path / "a.nii.gz")
+    for path in [*sorted(tmp_path.glob("a.*")), folder / "a.dcm"]:
+        wanted = read_image_file(path)
+        found = read_image_file(FileInMemory(path.name, path.read_bytes()))
+        assert np.array_equal(found.pixels, wanted.pixels)
+        assert (found.geometry is None) == (wanted.geometry is None)
+
+
+def test_limits_hold_where_they_are_set_and_nowhere_else(tmp_path):
+    Image.new("L", (20, 10)).save(tmp_path / "a.png")
+    with limited(Limits(pixels=199)), pytest.raises(MueError, match="10 x 20 pixels; 1 to 199"):
+        read_image_file(tmp_path / "a.png")
+    assert read_image_file(tmp_path / "a.png").pixels.shape == (1, 1, 10, 20)

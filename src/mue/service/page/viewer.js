@@ -413,9 +413,10 @@ function showControls() {
   const calibrated = Math.abs(Number($("cut").value) - pane.model.cut) < 0.005;
   const kind = pane.model.coverage.length ? "calibrated" : "default";
   $("cut-note").textContent = calibrated ? kind : "";
-  $("coverage").replaceChildren(element("option", { value: "" }, pane.model.coverage.length ? "all answers" : "all (not calibrated)"),
+  $("coverage").replaceChildren(element("option", { value: "" }, "all answers"),
     ...pane.model.coverage.map((c) => element("option", { value: c }, `${Math.round(100 * c)} % of raters`)));
   $("coverage").value = pane.model.coverage.map(String).includes(state.coverage) ? state.coverage : "";
+  $("coverage").title = pane.model.coverage.length ? "" : "This model was not calibrated for it";
   $("coverage").disabled = !pane.model.coverage.length || state.by === "code";
   const { slices, slice, width, height, spacing, dtype } = pane.image;
   $("slice-field").hidden = slices < 2;
