@@ -164,7 +164,7 @@ def _image(upload: Upload) -> dict[str, Any]:
         "width": pixels.shape[2],
         "height": pixels.shape[1],
         "channels": pixels.shape[0],
-        "slices": upload.raw.pixels.shape[1],
+        "slices": upload.slices,
         "slice": upload.index,
         "spacing": None if geometry is None else geometry.spacing,
         "dtype": str(pixels.dtype),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -19,15 +19,19 @@ from mue.service.settings import Settings
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Upload:
-    """An uploaded image or volume with the channels of a model, and the slice that is asked for."""
+    """The slice of an uploaded image or volume that is asked for, with the channels of a model.
 
-    raw: RawImage
+    The volume itself is let go: many requests may wait.
+    """
+
+    raw: RawImage  # of one slice, where it was in the volume
     index: int
+    slices: int
 
     @property
     def pixels(self) -> Shaped[np.ndarray, "c h w"]:
         """The slice, in the values of its file."""
-        return self.raw.pixels[:, self.index]
+        return self.raw.pixels[:, 0]
 
 
 def read_upload(
@@ -46,7 +50,18 @@ def read_upload(
     at = count // 2 if index is None else index
     if not 0 <= at < count:
         raise MueError(f"`slice` must be in 0..{count - 1} (the slices of {label}), got {at}")
-    return Upload(raw, at)
+    return Upload(_slice(raw, at), at, count)
+
+
+def _slice(raw: RawImage, index: int) -> RawImage:
+    """A slice as a volume of its own, where it was in the volume."""
+    geometry = raw.geometry
+    if geometry is not None:
+        affine, shape = np.array(geometry.affine), list(geometry.shape)
+        affine[:3, 3] += affine[:3, geometry.axis] * index
+        shape[geometry.axis] = 1
+        geometry = replace(geometry, affine=affine, shape=(shape[0], shape[1], shape[2]))
+    return replace(raw, pixels=np.array(raw.pixels[:, index : index + 1]), geometry=geometry)
 
 
 def as_input(
@@ -63,4 +78,4 @@ def as_input(
         if pixels.dtype.kind == "i" or low < 0 or high > 1:
             scaled = (pixels.astype(np.float64) - low) / max(high - low, 1e-8)
             return torch.from_numpy(scaled.astype(np.float32))[None]
-    return network_input(np.array(pixels[:, None]), config)
+    return network_input(pixels[:, None], config)
