@@ -37,8 +37,7 @@ def normalize(
         mean, deviation = moments[..., None, None]
         return (x - mean) / deviation.clamp_min(_SMALLEST)
     low, high, mean, deviation = (
-        x.new_tensor(values)[:, None, None]
-        for values in (config.low, config.high, config.mean, config.deviation)
+        _column(values, x) for values in (config.low, config.high, config.mean, config.deviation)
     )
     if len(low) != x.shape[1]:
         raise MueError(
@@ -48,6 +47,11 @@ def normalize(
     if config.kind == "range":
         return (x - low) / (high - low)
     return (x.maximum(low).minimum(high) - mean) / deviation
+
+
+def _column(values: tuple[float, ...], x: Tensor) -> Float[Tensor, "c 1 1"]:
+    """Numbers on the device of x without a copy from the host, which a CUDA graph cannot have."""
+    return torch.cat([x.new_full((1, 1, 1), value) for value in values] or [x.new_empty(0, 1, 1)])
 
 
 def choose_normalization(

@@ -41,7 +41,7 @@ def export_cases(
     """Write prepared images to a new folder, whole or not at all, without loss.
 
     Pictures are PNG, or TIFF where their values do not fit into PNG; volumes are NIfTI. Returns the
-    options by which an import finds the same patients and splits.
+    options by which an import finds the same patients, slices and splits.
     """
     cases = _cases(prepared)
     weights, meta = _rater_weights(prepared), prepared.meta
@@ -81,7 +81,8 @@ def export_cases(
             (folder / SPLITS_TABLE).write_text(table)
     parts = cases[0].name.count(_JOIN)
     patient = ["--patient", _JOIN.join(["{patient}", *"*" * parts])] if parts else []
-    return patient + (["--splits", str(out / SPLITS_TABLE)] if table else [])
+    axis = ["--axis", str(g.axis)] if (g := cases[0].geometry) and g.axis != 2 else []
+    return patient + axis + (["--splits", str(out / SPLITS_TABLE)] if table else [])
 
 
 def _cases(prepared: Prepared) -> list[_Case]:

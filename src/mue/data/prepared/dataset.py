@@ -68,7 +68,7 @@ class Slices:
         self._folder = prepared.folder
         self._channels, self._packed = meta.channels, prepared.packed
         self._classes = 1 if prepared.packed else len(meta.labels)
-        self._total_raters = prepared.raters
+        self._total_raters, self._dtype = prepared.raters, meta.dtype
         self._bounded = self.config.normalize.kind == "unit" and meta.dtype.startswith("uint")
         self._bit = torch.arange(7, -1, -1, device=self.device, dtype=torch.uint8)
 
@@ -76,6 +76,8 @@ class Slices:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch warns that a mapped file is read-only
                 tensor = torch.from_numpy(np.asarray(array))
+            if tensor.dtype == torch.uint16:  # which torch does not index on every device
+                tensor = tensor.view(torch.int16)
             return tensor.to(self.device) if on_device else tensor
 
         files = (prepared.images, prepared.image_start), (prepared.masks, prepared.mask_start)
@@ -225,6 +227,8 @@ class Slices:
     def _normalized(
         self, images: Shaped[Tensor, "b c h w"], which: Int[Tensor, " b"]
     ) -> Float[Tensor, "b c h w"]:
+        if self._dtype == "uint16":
+            images = images.view(torch.uint16)
         return normalize(images, self.config.normalize, self._moments[:, which].to(self.device))
 
     def _one_hot(self, masks: Float[Tensor, "b r h w"]) -> Float[Tensor, "b r c h w"]:
