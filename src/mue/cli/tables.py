@@ -261,7 +261,8 @@ def _(result: InspectionResult) -> None:
         print_line(f"raters   IoU of two: {pairs}; mean distance D {compared.distance:.3f}")
         best = ", ".join(f"{name} {value:.3f}" for name, value in compared.best.items())
         print_line(f"best     {best}: what a model reaches that knows how raters answer")
-    print_line(f"form     {found.form}\nsha256   {found.digest}")
+    print_line(f"form     {found.form}")
+    print_line(f"sha256   {found.digest}")
     for finding in found.findings:
         print_line(f"note     {finding}")
     print_file("sheet", result.files[0])

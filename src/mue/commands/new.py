@@ -16,12 +16,13 @@ from mue.data.synthetic.two_digits import LABELS, RATER_WEIGHTS, two_digits
 from mue.errors import MueError
 
 README = "README.md"
+_DICOM = 3  # test images that are written as DICOM, too
 _README = """\
 # Two digits, three raters
 
 {train} images to learn from (imagesTr, labelsTr) and {test} to test (imagesTs, labelsTs), as PNG:
 two digits of MNIST side by side, each red or blue, 32 x 64 pixels. The masks have the values 0
-(background), 1 (red ink) and 2 (blue ink).
+(background), 1 (red ink) and 2 (blue ink). Three of the test images are also there as DICOM.
 
 Three raters disagree. Rater r0 annotates both digits, r1 the left one alone, r2 the red ones alone.
 They weigh 0.5, 0.3 and 0.2 (`rater_weights` in dataset.json), so the true probability of each
@@ -43,7 +44,8 @@ raters give all answers there are.
     mue data inspect {name}-prepared
     mue train auto --data {name}-prepared --out runs/{name}
     mue evaluate runs/{name} --data {name}-prepared
-    mue predict runs/{name} {name}/imagesTs --out answers
+    mue predict runs/{name} {name}/imagesTs --out answers --format png nifti
+    mue predict runs/{name} {name}/dicom --out segmentations --format dicom-seg
 
 The digits are those of MNIST (Y. LeCun, C. Cortes), CC BY-SA 3.0.
 """
@@ -94,6 +96,8 @@ def new(
                 _save(example.image.transpose(1, 2, 0), images / f"case-{i:05}_0000.png")
                 for rater, mask in enumerate(example.masks):
                     _save(mask, labels / f"case-{i:05}_r{rater}.png")
+                if i in indices[:_DICOM] and kind == "Ts":
+                    _save_dicom(example.image.transpose(1, 2, 0), made / "dicom", f"case-{i:05}")
                 if progress is not None:
                     progress("cases", i + 1, cases)
         dataset = {
@@ -108,6 +112,34 @@ def new(
         text = _README.format(train=cases - test, test=test, name=folder.name)
         (made / README).write_text(text)
     return NewDataResult(folder, cases - test, test)
+
+
+def _save_dicom(pixels: np.ndarray, folder: Path, name: str) -> None:
+    """A secondary capture in colour; its identifiers depend on its name and pixels alone."""
+    from pydicom.dataset import FileDataset, FileMetaDataset
+    from pydicom.uid import ExplicitVRLittleEndian, SecondaryCaptureImageStorage, generate_uid
+
+    folder.mkdir(exist_ok=True)
+    source = [name, pixels.tobytes().hex()]
+    study, series, image = (generate_uid(entropy_srcs=[*source, part]) for part in ("1", "2", "3"))
+    head = FileMetaDataset()
+    head.MediaStorageSOPClassUID = SecondaryCaptureImageStorage
+    head.MediaStorageSOPInstanceUID = image
+    head.TransferSyntaxUID = ExplicitVRLittleEndian
+    data = FileDataset(name, {}, file_meta=head, preamble=b"\0" * 128)
+    data.SOPClassUID, data.SOPInstanceUID = SecondaryCaptureImageStorage, image
+    data.StudyInstanceUID, data.SeriesInstanceUID = study, series
+    data.PatientID = data.PatientName = name
+    data.PatientBirthDate = data.PatientSex = data.AccessionNumber = data.StudyID = ""
+    data.ReferringPhysicianName = data.StudyDate = data.StudyTime = ""
+    data.Modality, data.ConversionType, data.Manufacturer = "OT", "SYN", "mue"
+    data.SeriesNumber = data.InstanceNumber = 1
+    data.PatientOrientation = ["L", "P"]
+    data.SamplesPerPixel, data.PhotometricInterpretation, data.PlanarConfiguration = 3, "RGB", 0
+    data.Rows, data.Columns = pixels.shape[:2]
+    data.BitsAllocated, data.BitsStored, data.HighBit, data.PixelRepresentation = 8, 8, 7, 0
+    data.PixelData = np.ascontiguousarray(pixels).tobytes()
+    data.save_as(folder / f"{name}.dcm", enforce_file_format=True)
 
 
 def _save(pixels: np.ndarray, path: Path) -> None:
