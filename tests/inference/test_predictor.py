@@ -470,3 +470,28 @@ def test_modes_of_vectors_are_two_deviations_apart():
     assert predictor.cut == pytest.approx(2 * config.objective.deviation)
     modes = predictor.modes(torch.rand(2, 2))
     assert (modes.tree.distance >= 0).all()
+
+
+def test_pictures_and_lists_are_taken_as_the_arrays_they_are(predictor):
+    values = np.arange(64, dtype=np.uint8).reshape(8, 8)
+    expected = predictor.propose(values)
+    for same in (Image.fromarray(values), values.astype(">u1"), (values / 255).tolist()):
+        torch.testing.assert_close(predictor.propose(same).prob, expected.prob)
+
+
+@pytest.mark.parametrize(
+    ("image", "words"),
+    [
+        (Image.new("P", (8, 8)), "must be grey or RGB, got a picture of mode 'P'"),
+        (Image.new("RGB", (8, 8)), "with c = 1 channels"),
+        ([[1.0, 2.0], [3.0]], "got lists of different lengths"),
+        ([["a"]], "must be an array of real numbers, got one of <U1"),
+        ([[None]], "must be an array of real numbers, got one of object"),
+        (np.zeros((8, 8), np.complex64), "must be an array of real numbers, got one of complex64"),
+        (np.zeros((8, 8), np.longdouble), "must be an array of real numbers"),
+        ([[1, 2], [3, 4]], "got torch.int64: its range is not known"),
+    ],
+)
+def test_what_is_no_image_is_refused_in_a_sentence(predictor, image, words):
+    with pytest.raises(MueError, match=words):
+        predictor.propose(image)

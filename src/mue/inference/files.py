@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -106,7 +107,7 @@ def _images(given: Path) -> Iterator[Path]:
 
 def _is_dicom(path: Path) -> bool:
     """Whether a file without an ending is DICOM, as scanners and archives name them."""
-    if path.name.lower().endswith((*ENDINGS, ".json", ".txt", ".csv", ".md")):
+    if path.name.lower().endswith((*ENDINGS, ".json", ".txt", ".csv", ".md")) or not path.is_file():
         return False
     with path.open("rb") as file:
         return file.read(132)[128:] == b"DICM"
@@ -114,17 +115,21 @@ def _is_dicom(path: Path) -> bool:
 
 def _is_series(files: list[Path]) -> bool:
     """Whether there are several slices of one series, or of some: only the reader says which."""
+    uids = [_series_uid(p) for p in files] if len(files) > 1 else []
+    return len(set(uids)) < len(uids)
+
+
+def _series_uid(path: Path) -> str:
+    """The series that a DICOM file names; of a damaged one its own path."""
     from pydicom import dcmread
 
-    uids = (
-        [
-            str(dcmread(p, specific_tags=["SeriesInstanceUID"]).get("SeriesInstanceUID"))
-            for p in files
-        ]
-        if len(files) > 1
-        else []
-    )
-    return len(set(uids)) < len(uids)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = dcmread(path, specific_tags=["SeriesInstanceUID"])
+            return str(found.get("SeriesInstanceUID"))
+    except Exception:  # it is read again, and then refused with a reason
+        return str(path)
 
 
 def read_input(file: InputFile, channels: int, axis: Axis = 2) -> RawImage:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, cast, overload
+from typing import Any, Literal, cast, overload
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
+from PIL.Image import Image as Picture
 from torch import Tensor
 
 from mue.config.schema import Config
@@ -42,6 +43,8 @@ SAMPLES = 100
 MIN_PROB = 1e-4
 """Answers less probable than this are in no mode but in `rest`."""
 _FEW = 64  # codes that are all decoded: leaving some out would wait for the device
+AnyImage = Shaped[Tensor | np.ndarray, "..."] | Picture | Sequence[Any]
+"""What a model can be asked about: an array, a picture of Pillow, or nested lists of numbers."""
 By = Literal["mode", "code"]
 """Whether answers that are alike are grouped, or each stands alone."""
 
@@ -98,7 +101,7 @@ class Predictor:
     @overload
     def propose(
         self,
-        image: Shaped[Tensor | np.ndarray, "..."],
+        image: AnyImage,
         k: int | None = None,
         *,
         min_prob: float = 0.0,
@@ -108,7 +111,7 @@ class Predictor:
     @overload
     def propose(
         self,
-        image: Shaped[Tensor | np.ndarray, "..."],
+        image: AnyImage,
         k: int | None = None,
         *,
         generator: torch.Generator | None = None,
@@ -118,7 +121,7 @@ class Predictor:
     @torch.inference_mode()
     def propose(
         self,
-        image: Shaped[Tensor | np.ndarray, "..."],
+        image: AnyImage,
         k: int | None = None,
         *,
         min_prob: float = 0.0,
@@ -150,7 +153,7 @@ class Predictor:
 
     def modes(
         self,
-        image: Shaped[Tensor | np.ndarray, "..."],
+        image: AnyImage,
         k: int | None = None,
         *,
         by: By = "mode",
@@ -345,7 +348,7 @@ class Predictor:
     @torch.inference_mode()
     def densities(
         self,
-        image: Shaped[Tensor | np.ndarray, "..."],
+        image: AnyImage,
         k: int | None = None,
         *,
         generator: torch.Generator | None = None,
@@ -390,11 +393,10 @@ class Predictor:
         """What an answer is, by the likelihood that it was learned with."""
         return pixel_values(logits, self.config.objective.likelihood)
 
-    def _batch(self, image: Tensor | np.ndarray) -> Tensor:
+    def _batch(self, image: AnyImage) -> Tensor:
         """The input as a batch of the shape and scale that the network takes; else refused."""
-        if isinstance(image, np.ndarray):
-            image = np.array(image)  # torch would warn of memory that must not be written to
-        x = torch.as_tensor(image)
+        x = image if isinstance(image, Tensor) else torch.from_numpy(_plain_array(image))
+        given = tuple(x.shape)
         axes, c = 1 + self.network.axes, self.config.model.c_in
         if axes == 4 and c == 1 and x.ndim == 2:
             x = x[None]
@@ -404,7 +406,7 @@ class Predictor:
         if x.ndim != axes or x.shape[1] != c or 0 in x.shape:
             raise MueError(
                 f"`image` must be {form} with c = {c} channels, or a batch of such, "
-                f"got an array of shape {tuple(image.shape)}"
+                f"got an array of shape {given}"
             )
         x = _scaled(x.to(self.device))
         if not x.isfinite().all():
@@ -426,6 +428,22 @@ def _reorder_(y: Float[Tensor, "1 k *y"], order: list[int]) -> None:
             after = order[at]
             y[:, at] = first if after == start and first is not None else y[:, after]
             at = after
+
+
+def _plain_array(image: np.ndarray | Picture | Sequence[Any]) -> np.ndarray:
+    """A copy as an array that torch can take, with the channels of a picture first."""
+    if isinstance(image, Picture):
+        if image.mode not in ("1", "L", "RGB", "I;16", "F"):
+            raise MueError(f"`image` must be grey or RGB, got a picture of mode {image.mode!r}")
+        pixels = np.array(image)
+        return pixels.transpose(2, 0, 1) if pixels.ndim == 3 else pixels
+    try:
+        array = np.array(image)
+    except ValueError:
+        raise MueError("`image` must be an array, got lists of different lengths") from None
+    if array.dtype.kind not in "buif" or array.dtype.itemsize > 8:
+        raise MueError(f"`image` must be an array of real numbers, got one of {array.dtype}")
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def _scaled(x: Tensor) -> Tensor:

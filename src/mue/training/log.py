@@ -154,7 +154,7 @@ def _read(folder: Path) -> list[AnyRecord]:
     Any other line that is no record is refused.
     """
     path, records = folder / LOG, list[AnyRecord]()
-    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     *lines, last = text.split("\n")
     for number, line in enumerate(lines, start=1):
         try:

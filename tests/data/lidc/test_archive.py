@@ -10,6 +10,7 @@ import pytest
 from mue.data.lidc import archive
 from mue.data.lidc.archive import File, expand_sources, iterate_files, total_bytes
 from mue.data.prepared.item import Rejected
+from mue.errors import MueError
 
 Make = Callable[..., Path]
 
@@ -192,3 +193,29 @@ def test_a_link_in_a_folder_of_the_user_is_followed(folder: Make):
     other = folder({"z.png": b"z"}, "other")
     (source / "linked").symlink_to(other)
     assert "linked/z.png" in names(source)
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_headers_of_megabytes_are_refused_before_they_are_read(tmp_path: Path, kind: bytes):
+    info = tarfile.TarInfo("header")
+    info.type, info.size = kind, 2**20
+    block = info.tobuf(tarfile.GNU_FORMAT) + bytes(2**20)
+    (tmp_path / "s.tar").write_bytes(block * 4)
+    with pytest.raises(MueError, match="has a header that claims 1048576 bytes"):
+        all_of(tmp_path / "s.tar")
+
+
+def test_headers_without_end_are_damage(tmp_path: Path):
+    info = tarfile.TarInfo("header")
+    info.type, info.size = tarfile.XHDTYPE, 512
+    (tmp_path / "s.tar").write_bytes((info.tobuf() + b"9 path=a\n".ljust(512, b"\0")) * 5000)
+    (found,) = all_of(tmp_path / "s.tar")
+    assert isinstance(found, Rejected)
+    assert "is truncated or damaged as an archive" in found.why
+
+
+def test_what_is_neither_a_file_nor_a_folder_is_not_opened(tmp_path: Path):
+    os.mkfifo(tmp_path / "s.tar")
+    for path in (tmp_path / "s.tar", Path("/dev/zero")):
+        with pytest.raises(MueError, match="there is no file or folder"):
+            expand_sources([path])

@@ -11,6 +11,7 @@ from mue.data.lidc.contours import (
     rasterize,
     read_message,
 )
+from mue.errors import MueError
 
 
 def ring(left: int, top: int, right: int, bottom: int) -> np.ndarray:
@@ -262,3 +263,15 @@ def nodule(inside: str) -> str:
 def test_a_bad_message_is_refused_in_words(data: bytes, words: str):
     with pytest.raises(ValueError, match=words):
         read_message(data)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_entities_are_refused_in_any_encoding(encoding: str):
+    text = '<!DOCTYPE a [<!ENTITY b "c">]><LidcReadMessage>&b;</LidcReadMessage>'
+    with pytest.raises(MueError, match="defines XML entities"):
+        read_message(text.encode(encoding))
+
+
+def test_xml_beyond_its_limit_is_not_parsed():
+    with pytest.raises(MueError, match="has more than the 8388608 bytes that a reading may have"):
+        read_message(b"<a>" + b"<a/>" * 2**21 + b"</a>")

@@ -377,6 +377,7 @@ def test_a_bad_series_does_not_keep_another_out(folder: Make):
         ({"NumberOfFrames": 10**6}, "it has 1000000 frames; a slice has one"),
         ({"Rows": 65535}, "it is 65535×32 pixels; at most 4096×4096 are read"),
         ({"RescaleSlope": "1e308"}, "its Hounsfield units are not finite: 1e308 times a pixel"),
+        ({"RescaleSlope": "1e30"}, "its Hounsfield units are beyond 1e+06: 1e30 times a pixel"),
         ({"RescaleIntercept": None}, "cannot be read as a slice: "),
     ],
 )

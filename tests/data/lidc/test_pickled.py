@@ -11,6 +11,7 @@ import pytest
 from mue.data.lidc.importer import read_items
 from mue.data.lidc.pickled import read
 from mue.data.prepared.item import Item, Rejected
+from mue.errors import MueError
 
 
 def imported(path: Path, size: int | None = None) -> list[Item | Rejected]:
@@ -208,3 +209,50 @@ def test_progress_ends_at_the_size_of_the_file(write: Callable[..., Path]):
     seen: list[int] = []
     list(read(path, None, seen.append))
     assert sum(seen) == path.stat().st_size
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        b"\x80\x04}K\x01" + 40 * b"2\x86" + b"K\x02s.",  # as a key of a dictionary
+        b"\x80\x04}(K\x01" + 40 * b"2\x86" + b"K\x02u.",
+        b"\x80\x04(K\x01" + 40 * b"2\x86" + b"K\x02d.",
+        b"\x80\x04\x8f(K\x01" + 40 * b"2\x86" + b"\x90.",  # in a set
+        b"\x80\x04(K\x01" + 40 * b"2\x86" + b"\x91.",
+        b"\x80\x04c__builtin__\nset\n(]K\x01" + 40 * b"2\x86" + b"atR.",
+        b"\x80\x04cnumpy\ndtype\n(K\x01" + 40 * b"2\x86" + b"tR.",  # in the words of an error
+        b"\x80\x04K\x01" + 40 * b"2\x86" + b"Q.",
+    ],
+)
+def test_a_few_bytes_do_not_run_without_end(write: Callable[..., Path], program: bytes):
+    assert len(program) < 120
+    with pytest.raises(MueError, match="the pickle"):
+        imported(write(program))
+
+
+def test_an_index_of_gigabytes_takes_no_memory(write: Callable[..., Path]):
+    (found,) = imported(write(b"\x80\x04K\x01r\xff\xff\xff\x7f."))
+    assert isinstance(found, Rejected)
+    (found,) = imported(write(b"\x80\x04B\xff\xff\xff\x7fx."))
+    assert isinstance(found, Rejected)
+    assert "bytes are claimed" in found.why
+
+
+def test_text_that_is_encoded_again_and_again_is_refused(write: Callable[..., Path]):
+    text = b"X" + struct.pack("<I", 1000) + 1000 * b"x"
+    again = b"c_codecs\nencode\nh\x00\x85R"
+    with pytest.raises(MueError, match="unfolds to far more than"):
+        imported(write(b"\x80\x02(" + text + b"q\x00" + 300 * again + b"l."))
+
+
+@pytest.mark.parametrize("name", [10**19, None, 1.5])
+def test_a_slice_by_another_name_is_left_out(write: Callable[..., Path], name: object):
+    (found,) = imported(write({name: entry()}))
+    assert isinstance(found, Rejected)
+    assert "not named by a string or a number" in found.why
+
+
+@pytest.mark.parametrize("digits", [20, 5000])
+def test_a_number_of_thousands_of_digits_is_no_key(write: Callable[..., Path], digits: int):
+    with pytest.raises(MueError, match="has a int as a key"):
+        imported(write({10**digits: entry()}))

@@ -8,6 +8,7 @@ from PIL import Image
 
 from mue.data.lidc.importer import read_items
 from mue.data.prepared.item import Item, Rejected
+from mue.errors import MueError
 
 Make = Callable[..., Path]
 Files = dict[str, bytes]
@@ -136,7 +137,7 @@ def test_a_damaged_png_is_named(nodule: Callable[..., Files], folder: Make):
     data[45] ^= 255
     files[name] = bytes(data)
     _, bad = imported(folder(files))
-    assert bad[0].why.startswith("is a truncated or damaged PNG")
+    assert bad[0].why.startswith("is damaged as PNG: the checksum of a chunk is wrong")
 
 
 def test_a_png_that_claims_to_be_enormous_is_not_decoded(
@@ -203,3 +204,34 @@ def test_the_split_is_kept_in_the_provenance_of_a_crop(
         assert item.source == prefix + f"val/images/{stem}.png"
         assert item.image.shape == (1, 180, 180)
         assert item.masks.any(axis=(1, 2)).tolist() == [False, True, False, True]
+
+
+@pytest.mark.parametrize("archive", [False, True])
+def test_a_flipped_bit_or_a_zeroed_checksum_changes_no_pixel_unsaid(
+    nodule: Callable[..., Files], folder: Make, pack: Make, archive: bool
+):
+    files, name = nodule(), "LIDC-IDRI-0001/nodule-0/mask-3/slice-0.png"
+    whole = bytearray(files[name])
+    at = whole.index(b"IDAT")
+    size = int.from_bytes(whole[at - 4 : at], "big")
+    for change in range(size + 1):
+        data = bytearray(whole)
+        if change < size:
+            data[at + 4 + change] ^= 1
+        else:  # the checksum
+            data[at + 4 + size : at + 8 + size] = bytes(4)
+        changed = {**files, name: bytes(data)}
+        items, bad = imported(
+            pack(changed, "s.tar") if archive else folder(changed, f"source-{change}")
+        )
+        assert not items
+        assert "checksum of a chunk is wrong" in bad[0].why
+
+
+def test_slices_whose_other_files_never_come_fill_no_memory(
+    nodule: Callable[..., Files], pack: Make, monkeypatch: pytest.MonkeyPatch
+):
+    files = {k: v for n in range(9) for k, v in nodule(nodule=n).items() if "images" in k}
+    monkeypatch.setattr("mue.data.lidc.png._MAX_KEPT", 200)
+    with pytest.raises(MueError, match="put the files of a slice next to each other"):
+        imported(pack(files))

@@ -26,7 +26,7 @@ _PALETTE, _ALPHA = 3, (4, 6)
 def decode_png(data: bytes) -> Picture:
     """The pixels of a PNG; an error is a clause that follows on the file's name."""
     header, pixels, other = (), [], {}
-    for kind, content in _chunks(data):
+    for kind, content in read_chunks(data):
         if kind == b"IHDR":
             header = _header(content)
         elif kind == b"IDAT":
@@ -61,7 +61,7 @@ def _header(content: bytes) -> tuple[int, int, int, int, int]:
     return w, h, depth, colour, interlaced
 
 
-def _chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+def read_chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Kind and content of each chunk up to the last, its checksum verified."""
     at, kind, view = len(SIGNATURE), b"", memoryview(data)
     while kind != b"IEND":

@@ -20,6 +20,8 @@ MAX_FILE_BYTES = 64 * 2**20
 ARCHIVES, PICKLES = (".tar.gz", ".tgz", ".tar"), (".pickle", ".pkl")
 """How the names of archives and pickles end, in lower case."""
 _CHUNK = 2**20
+_HEADER_BYTES = 2**20
+"""Bytes of the longest header of an archive that is read, such as one that holds a long name."""
 Progress = Callable[[int], None]
 """Called with the number of bytes that were read from a source."""
 
@@ -51,7 +53,7 @@ def expand_sources(sources: Sequence[Path]) -> list[Path]:
     """The sources, where a folder that directly holds archives or a pickle stands for these."""
     found: list[Path] = []
     for source in sources:
-        if not source.exists():
+        if not (source.is_file() or source.is_dir()):
             raise MueError(f"there is no file or folder {source} to import")
         entries = sorted(source.iterdir()) if source.is_dir() else []
         files = [path for path in entries if path.is_file()]
@@ -136,20 +138,24 @@ def _iterate_archive(
                 with tarfile.TarFile(fileobj=stream, mode="r") as tar:  # pyright: ignore[reportArgumentType]
                     while (info := tar.next()) is not None:
                         tar.members.clear()  # pyright: ignore[reportAttributeAccessIssue]  kept, they fill memory
+                        tar.pax_headers = {}
+                        stream.headers = 0
                         name = _safe(info, source.name)
                         hidden = any(_is_hidden(part) for part in PurePosixPath(name).parts)
                         need = 0 if hidden else bytes_needed(name)
-                        if need and (file := tar.extractfile(info)) is not None:
-                            yield _read(file.read, need, info.size, name, f"{source.name}/{name}")
+                        if need and info.isfile():
+                            stream.seek(info.offset_data)
+                            path = f"{source.name}/{name}"
+                            yield _read(stream.read_file, need, info.size, name, path)
                 if any(stream.last):  # zeros mark the end of an archive
                     raise tarfile.ReadError("a header is damaged")
                 stream.seek(sys.maxsize)  # gzip's checksum is at its end
-        except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
+        except (tarfile.TarError, EOFError, zlib.error, OSError, RecursionError) as error:
             yield Rejected(source.name, f"is truncated or damaged as an archive ({error})")
 
 
 class _ForwardReader:
-    """A stream that is read forward only, and never more than `MAX_FILE_BYTES` at once.
+    """A stream that is read forward only, with a limit to the headers between two files.
 
     TarFile reads the headers that hold long names into memory whatever size they claim, so the
     limit has to be enforced below it.
@@ -158,6 +164,7 @@ class _ForwardReader:
     def __init__(self, file: io.BufferedIOBase, name: str) -> None:
         self._file, self._name, self._at = file, name, 0
         self.last = b""  # what was read last
+        self.headers = 0  # bytes of headers since the last file
 
     def tell(self) -> int:
         return self._at
@@ -165,15 +172,24 @@ class _ForwardReader:
     def seek(self, to: int) -> None:
         if to < self._at:
             raise tarfile.ReadError("its members overlap")
-        while self._at < to and self.read(min(_CHUNK, to - self._at)):
+        while self._at < to and self._take(min(_CHUNK, to - self._at)):
             pass
 
     def read(self, count: int) -> bytes:
-        if not 0 <= count <= MAX_FILE_BYTES:
+        self.headers += max(0, count)
+        if not 0 <= self.headers <= _HEADER_BYTES or count < 0:
             raise MueError(
-                f"the archive {self._name} has a header that claims {count} bytes, "
-                f"more than the {MAX_FILE_BYTES} that any file may have"
+                f"the archive {self._name} has a header that claims {count} bytes; all headers of "
+                f"a file may have {_HEADER_BYTES}"
             )
+        return self._take(count)
+
+    def read_file(self, count: int) -> bytes:
+        if len(content := self._take(count)) < count:
+            raise tarfile.ReadError("unexpected end of data")
+        return content
+
+    def _take(self, count: int) -> bytes:
         self.last = self._file.read(count)
         self._at += len(self.last)
         return self.last

@@ -13,6 +13,9 @@ from scipy.spatial import KDTree
 from mue.data.lidc import MAX_SIDE, RATERS
 from mue.errors import MueError
 
+MAX_XML_BYTES = 8 * 2**20
+"""Size of the largest XML that is read: as a tree it takes some 30 times as much memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class Contour:
@@ -49,7 +52,9 @@ def read_message(data: bytes) -> Reading | None:
     Raises:
         MueError: With a clause that says what is wrong, to follow on the file's name.
     """
-    if b"<!ENTITY" in data:
+    if len(data) > MAX_XML_BYTES:
+        raise MueError(f"has more than the {MAX_XML_BYTES} bytes that a reading may have")
+    if b"<!ENTITY" in data.replace(b"\0", b""):  # in UTF-16, too
         raise MueError("defines XML entities, which no reading of LIDC-IDRI does")
     try:
         root = ET.fromstring(data)  # noqa: S314  no entities, so nothing can grow or be fetched

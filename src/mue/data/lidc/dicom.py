@@ -23,8 +23,12 @@ from mue.data.lidc.contours import Annotation, Reading
 from mue.data.prepared.item import Item, Key, Rejected
 from mue.errors import MueError
 
+_MAX_HOUNSFIELD = 1e6  # far beyond metal, at some 30,000
 _DEFAULT_SIZE = 128  # side of a crop, as in the slices layout
-_HEADER_BYTES = {".xml": MAX_FILE_BYTES, ".dcm": 256 * 2**10}  # what the first pass reads
+_HEADER_BYTES = {
+    ".xml": contours.MAX_XML_BYTES + 1,
+    ".dcm": 256 * 2**10,
+}  # what the first pass reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,11 +232,12 @@ def _hounsfield(data: Dataset) -> Float[np.ndarray, "h w"]:
     with warnings.catch_warnings(), np.errstate(over="ignore", invalid="ignore"):
         warnings.simplefilter("ignore")  # pydicom warns of a harmless mismatch, raises otherwise
         hounsfield = apply_modality_lut(pixel_array(data), data).astype(np.float64, copy=False)
-        finite = np.isfinite(np.ptp(hounsfield))
-    if not finite:
+        largest = float(np.abs(hounsfield).max())
+    if not largest <= _MAX_HOUNSFIELD:
+        beyond = f"beyond {_MAX_HOUNSFIELD:g}" if math.isfinite(largest) else "not finite"
         raise MueError(
-            f"its Hounsfield units are not finite: {data.RescaleSlope} times a pixel plus "
-            f"{data.RescaleIntercept}"
+            f"its Hounsfield units are {beyond}: {data.get('RescaleSlope')} times a pixel plus "
+            f"{data.get('RescaleIntercept')}"
         )
     return hounsfield
 

@@ -5,12 +5,13 @@ that numpy arrays need are resolved to replacements that check their arguments; 
 refused.
 """
 
+import functools
 import io
 import math
 import os
 import pickle
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -26,6 +27,8 @@ from mue.errors import MueError
 
 NODULE = "unknown"
 """The nodule of every item: the file does not say which slices show the same one."""
+Spend = Callable[[int], None]
+"""Called with the number of bytes that a pickle makes out of others."""
 _KINDS = re.compile(r"[<>|=]?(?:b1|[iu][1248]|f[248])")
 
 
@@ -50,7 +53,7 @@ def read(
         )
     try:
         with io.BufferedReader(CountedFile(source, progress)) as file:
-            table = _Unpickler(file, source.name).load()
+            table = _Unpickler(file, source.name, file_size).load()
     except MueError:
         raise
     except Exception as error:  # for a damaged file, pickle raises any
@@ -60,13 +63,17 @@ def read(
         yield Rejected(source.name, "must be a dictionary of slices, and is not")
         return
     for name in list(table):
-        printed = str(name) if str(name).isprintable() else ascii(name)
-        yield _item(name, table.pop(name), f"{source.name}/{printed}", size)
+        entry = table.pop(name)
+        if not isinstance(name, str | int) or (isinstance(name, int) and abs(name) >= 2**63):
+            yield Rejected(source.name, "has a slice that is not named by a string or a number")
+        else:
+            printed = str(name) if str(name).isprintable() else ascii(name)
+            yield _item(str(name), entry, f"{source.name}/{printed}", size)
 
 
-def _item(name: object, entry: object, path: str, size: int | None) -> Item | Rejected:
+def _item(name: str, entry: object, path: str, size: int | None) -> Item | Rejected:
     try:
-        if not isinstance(name, str | int) or not str(name).isprintable():
+        if not name.isprintable():
             raise MueError("must be named by a plain string or a number")
         if not isinstance(entry, dict):
             raise MueError("must be a dictionary with `image`, `masks` and `series_uid`")
@@ -83,7 +90,7 @@ def _item(name: object, entry: object, path: str, size: int | None) -> Item | Re
     return Item(
         patient=series,
         case=NODULE,
-        slice=str(name),
+        slice=name,
         source=path,
         image=image[None],
         masks=masks.astype(np.uint8),
@@ -125,24 +132,78 @@ def _masks(masks: object, image: np.ndarray) -> Bool[np.ndarray, "4 h w"]:
     return np.stack([binarize(mask) for mask in arrays])
 
 
-class _Unpickler(pickle.Unpickler):
-    """An unpickler that resolves every name to a replacement or an error."""
+class _BoundedFile:
+    """A file of which no more is read at once than it has, whatever a pickle claims."""
 
-    def __init__(self, file: IO[bytes], name: str) -> None:
-        super().__init__(file, encoding="latin1")
-        self._name = name
+    def __init__(self, file: IO[bytes], size: int) -> None:
+        self._file, self._size, self.readline = file, size, file.readline
+
+    def read(self, count: int) -> bytes:
+        if count > self._size:
+            raise EOFError(f"{count} bytes are claimed, and the file has {self._size}")
+        return self._file.read(count)
+
+
+def _check_keys(keys: Iterable[object]) -> None:
+    """Refuse what takes long to hash: 88 bytes of a pickle can hold a tuple of 2^40 elements."""
+    for key in keys:
+        plain = isinstance(key, str | bytes | float | None)
+        if not plain and not (isinstance(key, int) and key.bit_length() <= 64):
+            raise MueError(f"the pickle has a {type(key).__name__} as a key; strings are read")
+
+
+def _checked(load: Callable[[Any], None], keys: slice) -> Callable[[Any], None]:
+    def checked(unpickler: Any) -> None:
+        _check_keys(unpickler.stack[keys])
+        load(unpickler)
+
+    return checked
+
+
+_HASHES = {
+    pickle.SETITEM: slice(-2, -1),
+    pickle.SETITEMS: slice(0, None, 2),
+    pickle.DICT: slice(0, None, 2),
+    pickle.ADDITEMS: slice(None),
+    pickle.FROZENSET: slice(None),
+}
+"""Where on the stack the keys are that an instruction hashes."""
+_python: Any = pickle._Unpickler  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class _Unpickler(_python):
+    """An unpickler that resolves every name to a replacement or an error.
+
+    It is the one written in Python: that in C takes memory for any index that a file claims, and
+    cannot be kept from hashing. Time and memory are bounded by the size of the file.
+    """
+
+    dispatch = _python.dispatch | {
+        op[0]: _checked(_python.dispatch[op[0]], keys) for op, keys in _HASHES.items()
+    }
+
+    def __init__(self, file: IO[bytes], name: str, size: int) -> None:
+        super().__init__(_BoundedFile(file, size), encoding="latin1")
+        self._name, self._size, self._left = name, size, 2 * size + 1024
+
+    def _spend(self, count: int) -> None:
+        """Refuse to make more bytes than a file of this size has a reason to."""
+        self._left -= count
+        if self._left < 0:
+            raise MueError(f"the pickle {self._name} unfolds to far more than {self._size} bytes")
 
     def find_class(self, module: str, name: str) -> Any:
         known_as = module.replace("numpy._core", "numpy.core").replace("__builtin__", "builtins")
         if (replacement := _REPLACEMENTS.get(f"{known_as}.{name}")) is not None:
-            return _Call(name, replacement)
+            return _Call(name, functools.partial(replacement, self._spend))
         raise MueError(
             f"the pickle {self._name} names {f'{module}.{name}'!r}; only numpy arrays and builtin "
             "containers are admitted, for anything else could run a program"
         )
 
     def persistent_load(self, pid: Any) -> Any:
-        raise MueError(f"the pickle {self._name} refers to an object outside of itself, {pid!r}")
+        del pid
+        raise MueError(f"the pickle {self._name} refers to an object outside of itself")
 
 
 @dataclass(slots=True)
@@ -162,9 +223,10 @@ class _Call:
 class _Dtype:
     """A numpy dtype, whose byte order is set later."""
 
-    def __init__(self, code: object, *_: object) -> None:
+    def __init__(self, _: Spend, code: object, *__: object) -> None:
         if not isinstance(code, str) or _KINDS.fullmatch(code) is None:
-            raise MueError(f"the pickle has values of kind {code!r}; only plain numbers are read")
+            kind = repr(code) if isinstance(code, str) else f"no text but {type(code).__name__}"
+            raise MueError(f"the pickle has values of kind {kind}; only plain numbers are read")
         self.dtype = np.dtype(code.lstrip("<>|="))
 
     def __setstate__(self, state: object) -> None:
@@ -180,17 +242,20 @@ class _Array:
     """An array; those of older protocols are empty until their content is set."""
 
     array: np.ndarray
+    spend: Spend
 
     def __setstate__(self, state: Any) -> None:
         _, shape, dtype, fortran, data = state
-        self.array = _view(data, dtype, shape, "F" if fortran else "C")
+        self.array = _view(self.spend, data, dtype, shape, "F" if fortran else "C")
 
 
-def _view(data: Any, dtype: Any, shape: Any, order: Any) -> np.ndarray:
+def _view(spend: Spend, data: Any, dtype: Any, shape: Any, order: Any) -> np.ndarray:
     """An array of exactly the bytes that the pickle holds, whatever the shape claims."""
     if not isinstance(shape, tuple) or len(shape) > 4:
-        raise MueError(f"the pickle has an array of shape {shape!r}; at most 4 axes are read")
-    data = data.encode("latin1") if isinstance(data, str) else data  # of Python 2
+        raise MueError("the pickle has an array whose shape is no tuple of at most 4 axes")
+    if not all(type(n) is int and 0 <= n < 2**40 for n in shape):
+        raise MueError("the pickle has an array whose shape is not of whole numbers")
+    data = _encode(spend, data) if isinstance(data, str) else data  # of Python 2
     if math.prod(shape) * dtype.dtype.itemsize != len(data):
         raise MueError(
             f"the pickle has an array of shape {shape} and {dtype.dtype} that holds "
@@ -199,22 +264,24 @@ def _view(data: Any, dtype: Any, shape: Any, order: Any) -> np.ndarray:
     return np.frombuffer(data, dtype.dtype).reshape(shape, order=order)
 
 
-def _reconstruct(kind: object, shape: object, code: object) -> _Array:
+def _reconstruct(spend: Spend, kind: object, shape: object, code: object) -> _Array:
     is_array = isinstance(kind, _Call) and kind.name == "ndarray"
     if not is_array or shape != (0,) or code not in (b"b", "b"):
         raise MueError("the pickle makes an array in a form that numpy does not write")
-    return _Array(np.empty(0))
+    return _Array(np.empty(0), spend)
 
 
-def _frombuffer(data: Any, dtype: Any, shape: Any, order: Any, axes: Any = None) -> _Array:
-    if order != "K":
-        return _Array(_view(data, dtype, shape, order))
-    return _Array(_view(data, dtype, shape, "C").transpose(*axes))  # `shape` is that in memory
+def _frombuffer(
+    spend: Spend, data: Any, dtype: Any, shape: Any, order: Any, axes: Any = None
+) -> _Array:
+    view = _view(spend, data, dtype, shape, "C" if order == "K" else order)
+    return _Array(view.transpose(*axes) if order == "K" else view, spend)  # `shape` is in memory
 
 
-def _encode(text: Any, encoding: object = "latin1") -> bytes:
+def _encode(spend: Spend, text: Any, encoding: object = "latin1") -> bytes:
     if encoding not in ("latin1", "latin-1"):
         raise MueError("the pickle calls _codecs.encode for another encoding than latin1")
+    spend(len(text))
     return text.encode("latin1")
 
 
@@ -222,13 +289,23 @@ def _ndarray(*_: object) -> object:
     raise MueError("the pickle calls numpy.ndarray itself, which numpy never does")
 
 
+def _set(spend: Spend, items: Any = ()) -> set[object]:
+    if not isinstance(items, list | tuple | set | frozenset):
+        raise MueError("the pickle makes a set of something else than a list")
+    spend(8 * len(items))
+    _check_keys(items)
+    return set(items)
+
+
 _REPLACEMENTS: dict[str, Callable[..., object]] = {
     "numpy.ndarray": _ndarray,
     "numpy.dtype": _Dtype,
     "numpy.core.multiarray._reconstruct": _reconstruct,
-    "numpy.core.multiarray.scalar": lambda dtype, data: _view(data, dtype, (1,), "C")[0].item(),
+    "numpy.core.multiarray.scalar": lambda spend, dtype, data: _view(spend, data, dtype, (1,), "C")[
+        0
+    ].item(),
     "numpy.core.numeric._frombuffer": _frombuffer,
     "_codecs.encode": _encode,
-    "builtins.set": set,
-    "builtins.frozenset": frozenset,
+    "builtins.set": _set,
+    "builtins.frozenset": _set,
 }

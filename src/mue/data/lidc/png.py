@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Bool, UInt8
 from PIL import Image
 
+from mue.data.images.png import SIGNATURE, read_chunks
 from mue.data.lidc import MAX_SIDE, RATERS
 from mue.data.lidc.archive import MAX_FILE_BYTES, File, Progress, iterate_files
 from mue.data.prepared.item import Item, Key, Rejected
@@ -31,7 +32,7 @@ _CROPS = re.compile(
 )
 _CROP_STEM = re.compile(r"(?P<slice>.+?)(?:_(?P<crop>c\d+))?")
 _CROP_PATIENT = re.compile(r"(?P<patient>LIDC-IDRI-\d+|[^_]+)_(?P<stem>.+)")
-_SIGNATURE, _END = b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"
+_MAX_KEPT = 1 << 30  # bytes of files whose slices are incomplete
 Part = tuple[Key, int | None]
 """What the name of a file says: its slice, and the number of the mask or None for the image."""
 
@@ -77,13 +78,15 @@ def read(
 ) -> Iterator[Item | Rejected]:
     """Assemble slices from a source that is read once, each as soon as its files are complete.
 
-    Only incomplete slices are kept, still compressed, so memory does not grow with the source. A
+    Only incomplete slices are kept, still compressed and up to 1 GiB of them, so memory does not
+    grow with the source. A
     surplus file that is found late, a fifth mask or a second image, comes as a Rejected with the
     item's key. `parse` says what a file is, by its name.
     """
     incomplete: dict[Key, dict[int | None, File]] = {}  # by mask; None is the image
     complete: set[Key] = set()
     rejected: set[Key] = set()
+    kept = 0
     for file in iterate_files(source, lambda name: MAX_FILE_BYTES if parse(name) else 0, progress):
         if isinstance(file, Rejected):
             yield file
@@ -94,6 +97,7 @@ def read(
         if key in rejected:
             continue
         files = incomplete.pop(key, {})
+        kept -= sum(len(f.data) for f in files.values())
         again = key in complete or mask in files
         files[mask] = file
         if again or len(files.keys() - {None}) > RATERS:
@@ -103,6 +107,13 @@ def read(
             yield Rejected(file.path, why, key)
         elif len(files) <= RATERS:
             incomplete[key] = files
+            kept += sum(len(f.data) for f in files.values())
+            if kept > _MAX_KEPT:
+                raise MueError(
+                    f"{source.name} has more than {_MAX_KEPT} bytes of slices whose other files "
+                    f"come late or never, the last of them {file.path}; put the files of a slice "
+                    "next to each other"
+                )
         else:
             complete.add(key)
             yield _item(files, key, size)
@@ -141,13 +152,13 @@ def _item(files: dict[int | None, File], key: Key, size: int | None) -> Item | R
 
 def decode_image(data: bytes) -> UInt8[np.ndarray, "h w"]:
     """The grey values of a PNG; an error is a clause that follows on the file's name."""
-    if not data.startswith(_SIGNATURE) or len(data) < 24:
+    if not data.startswith(SIGNATURE) or len(data) < 24:
         raise MueError("is not a PNG")
     w, h = struct.unpack(">II", data[16:24])  # before memory of that size is taken
     if not (0 < w <= MAX_SIDE and 0 < h <= MAX_SIDE):
         raise MueError(f"is {h}×{w} pixels; at most {MAX_SIDE}×{MAX_SIDE} are read")
-    if _END not in data:
-        raise MueError("is a truncated PNG")
+    for _ in read_chunks(data):  # Pillow verifies no checksum of the pixels
+        pass
     try:
         with Image.open(io.BytesIO(data), formats=["PNG"]) as image:
             if image.mode.startswith(("I", "F")):
