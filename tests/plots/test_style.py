@@ -123,3 +123,9 @@ def test_dollars_in_a_title_or_a_name_are_not_mathematics(plot, words, pixels):
     figure = plot()
     assert sum(DOLLARS in word for word in words(figure)) >= 2  # the title and a name
     assert pixels(figure).std() > 1
+
+
+def test_a_title_keeps_its_lines_and_escapes_what_cannot_be_printed(words, pixels):
+    figure = plot_answers(BLACK, ANSWERS, "two\nlines of\tit")
+    assert "two\nlines of\\tit" in words(figure)
+    assert pixels(figure).std() > 1

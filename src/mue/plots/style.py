@@ -51,7 +51,8 @@ def new_figure(
         figure = Figure(figsize=size, layout="constrained")
         yield figure
         wrap = "$" not in title  # where it wraps, matplotlib would take it for a formula
-        figure.suptitle(printable(title), fontsize=10, wrap=wrap)
+        lines = "\n".join(map(printable, title.split("\n")))
+        figure.suptitle(lines, fontsize=10, wrap=wrap)
 
 
 def style_axes(ax: Axes, *, grid: Grid = "both", hidden: Sequence[str] = ("top", "right")) -> None:
