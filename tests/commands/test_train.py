@@ -452,6 +452,21 @@ def test_a_run_that_is_killed_goes_on_to_the_same_weights(uninterrupted, tmp_pat
         assert one == two
 
 
+@pytest.fixture
+def signals():
+    """Signals as a terminal leaves them, also where the tests run under nohup or in background."""
+    usual = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGHUP: signal.SIG_DFL,
+    }
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("signals")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_saves_exits_130_and_the_run_goes_on_to_the_same_weights(
     uninterrupted, tmp_path, capsys, monkeypatch, number
@@ -482,6 +497,24 @@ def test_an_interrupt_saves_exits_130_and_the_run_goes_on_to_the_same_weights(
     assert steps(out) == list(range(1, 61))
 
 
+@pytest.mark.usefixtures("signals")
+def test_a_signal_that_is_ignored_stays_ignored(tiny, tmp_path, monkeypatch):
+    """As under nohup, which is there to let a training go on."""
+    pair, raised = Bars.pair, []
+
+    def leaving(self, index):
+        raised.append(signal.SIGHUP)
+        signal.raise_signal(signal.SIGHUP)
+        return pair(self, index)
+
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    monkeypatch.setattr(Bars, "pair", leaving)
+    train(tiny(steps=3), tmp_path / "run")
+    assert len(raised) >= 3
+    assert steps(tmp_path / "run") == [1, 2, 3]
+
+
+@pytest.mark.usefixtures("signals")
 def test_before_the_first_step_a_signal_is_not_held_back(tiny, tmp_path, monkeypatch):
     """Compiling may take minutes, and there is nothing to save."""
     held: list[object] = []
@@ -498,6 +531,7 @@ def test_before_the_first_step_a_signal_is_not_held_back(tiny, tmp_path, monkeyp
     assert held[1] is not signal.SIG_DFL
 
 
+@pytest.mark.usefixtures("signals")
 def test_who_interrupts_twice_does_not_wait(tiny, tmp_path, monkeypatch):
     pair = Bars.pair
 
