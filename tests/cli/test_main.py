@@ -142,7 +142,7 @@ def test_bad_input_is_one_sentence_exit_2_and_nothing_written(
         ("train toy --out new --train.step 5", "--train.step, 5; did you mean --train.steps?"),
         ("train toy --out new --train.batch 99999999999999999999", "train.batch must be in 1.."),
         ("train toy", "--out"),
-        ("train", "presets: guess, guess-exact, guess-quick, lidc, lidc-small, lidc-exact, toy"),
+        ("train", "presets: auto (chosen from --data), guess, guess-exact, guess-quick, lidc, "),
         ("paint copy", "paint"),
         ("predict copy bars.png --k many", "--k"),
     ],

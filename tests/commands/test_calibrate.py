@@ -10,8 +10,9 @@ import mue
 from mue.data.build import build_source
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.store import open_prepared, write_prepared
+from mue.errors import MueError
 from mue.metrics.energy import ged
-from mue.training.checkpoint import RunError, load_tensors
+from mue.training.checkpoint import load_tensors
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -114,7 +115,7 @@ def test_a_calibration_is_refused_where_it_makes_no_sense(
         mue.calibrate(trained, tmp_path / "new", data=lesions, device="cpu")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "file").write_text("precious")
-    with pytest.raises(RunError, match="mine must be empty or not exist yet, and it holds files"):
+    with pytest.raises(MueError, match="mine must be empty or not exist yet, and it holds files"):
         mue.calibrate(lesion_model, tmp_path / "mine", data=lesions, device="cpu")
     nobody = few(patients, lesion, tmp_path / "nobody", {"train": 2, "test": 1})
     with pytest.raises(ValueError, match="has no slice of a patient of the split 'val'; it has 3"):

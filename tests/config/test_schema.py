@@ -185,7 +185,11 @@ def test_a_run_of_before_a_field_was_renamed_is_still_read():
             lambda: AugmentConfig(shift=float("nan")),
             r"data.augment.shift must be in \[0, 1\], got nan",
         ),
-        (lambda: TrainConfig(steps=0), "train.steps must be at least 1, got 0"),
+        (lambda: TrainConfig(steps=0), "train.steps must be in 1..1000000000, got 0"),
+        (
+            lambda: TrainConfig(steps=10**9 + 1),
+            "train.steps must be in 1..1000000000, got 1000000001",
+        ),
         (lambda: TrainConfig(lr=0.0), "train.lr must be positive, got 0.0"),
         (lambda: TrainConfig(lr=float("nan")), "train.lr must be positive, got nan"),
         (lambda: TrainConfig(lr=float("inf")), "train.lr must be positive, got inf"),

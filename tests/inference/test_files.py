@@ -6,6 +6,7 @@ import torch
 from PIL import Image
 
 from mue.config.schema import NormalizeConfig
+from mue.data.images.image import Limits, limited
 from mue.inference.files import (
     SETTINGS,
     InputFile,
@@ -149,14 +150,14 @@ def test_a_corrupt_image_is_named(tmp_path, damage):
         read_image(path, 1)
 
 
-def test_an_image_that_is_too_large_is_refused_before_it_is_decoded(tmp_path, monkeypatch):
-    monkeypatch.setattr("mue.data.images.image.MAX_PIXELS", 100)
+def test_an_image_that_is_too_large_is_refused_before_it_is_decoded(tmp_path):
     for size, fits in (((10, 10), True), ((10, 11), False)):
         path = tmp_path / f"{size}.png"
         Image.new("L", size).save(path)
-        if fits:
-            assert read_image(path, 1).shape == (1, 10, 10)
-            continue
-        path.write_bytes(path.read_bytes()[:45])  # decoding would fail
-        with pytest.raises(ValueError, match="is 11 x 10 pixels; 1 to 100 are read; crop it"):
-            read_image(path, 1)
+        with limited(Limits(pixels=100)):
+            if fits:
+                assert read_image(path, 1).shape == (1, 10, 10)
+                continue
+            path.write_bytes(path.read_bytes()[:45])  # decoding would fail
+            with pytest.raises(ValueError, match="is 11 x 10 pixels; 1 to 100 are read; crop it"):
+                read_image(path, 1)
