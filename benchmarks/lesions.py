@@ -28,7 +28,7 @@ from mue.plots.comparison import plot_reliability, plot_spread
 from mue.plots.history import plot_history
 from mue.plots.style import save_figure
 from mue.training.checkpoint import LOG, commit, load_config, origin, weights_digest
-from mue.training.log import LogRecord, read_log
+from mue.training.log import LogRecord, read_log, read_validations
 from pages import RESULTS, ROOT, insert, markdown, write_headline
 
 METRICS = ("ged", "ged_16", "hm_iou_16", "dice_top", "coverage_1", "coverage_2", "n90")
@@ -162,10 +162,12 @@ def main() -> None:
     )
     plotted: list[list[LogRecord]] = []  # a calibrated model has the history of its original
     for row, _ in found:
-        history, name = read_log(find(row.model)), Path(row.model).name
+        folder, name = find(row.model), Path(row.model).name
+        history = read_log(folder)
         if history and history not in plotted:
             plotted.append(history)
-            save_figure(plot_history(history, name), target / f"history-{name}.png")
+            figure = plot_history(history, name, read_validations(folder))
+            save_figure(figure, target / f"history-{name}.png")
     print(summary)
 
 

@@ -19,6 +19,7 @@ TRAINED_ON = (
     "val patients; the baselines are trained on one random rater a step, as the paper's network "
     "is, and are not calibrated."
 )
+METRICS = ("ged", "dice_top", "coverage_2", "n90")
 HEADLINE = {
     "lidc-exact": "`exact`, calibrated",
     "lidc-exact, not calibrated": "`exact`",
@@ -78,21 +79,19 @@ def headline(results: str, comparison: str) -> str:
     for name, kind in HEADLINE.items():
         row, (model, *more) = found[name], name.split(",")
         raters = str(preset(model).data.answers)
-        values = [row[metric].partition(" (")[0] for metric in ("ged", "dice_top")]
-        lines.append(
-            [",".join([f"`{model}`", *more]), kind, raters, *values, row.get("answers/s", "–")]
-        )
-    columns = ["model", "method", "raters a step", "ged", "dice_top", "answers/s"]
+        values = [row[metric].partition(" (")[0] for metric in METRICS]
+        lines.append([",".join([f"`{model}`", *more]), kind, raters, *values])
+    columns = ["model", "method", "raters a step", *METRICS]
     return markdown(columns, lines, left=2)
 
 
 def write_headline() -> None:
     """Write the table of README.md anew."""
     sources = between(RESULTS, "lidc")[1], between(COMPARISON, "compare-lidc")[1]
-    commits = [re.findall(r"commit `?([0-9a-f]{7,12})", text)[0] for text in sources]
+    commits = dict.fromkeys(re.findall(r"commit `?([0-9a-f]{7,12})", t)[0] for t in sources)
     made = (
         "Measured by `make results-lidc DATA=lidc` and `make results-compare DATA=lidc`, seed 0, "
-        f"at commits {' and '.join(commits)}; put together by `python benchmarks/pages.py`."
+        f"at commit {' and '.join(commits)}; put together by `python benchmarks/pages.py`."
     )
     words = [textwrap.fill(sentence, 105) for sentence in (TRAINED_ON, made)]
     insert(ROOT / "README.md", "\n\n".join([headline(*sources), *words]), "headline")

@@ -9,8 +9,17 @@ from mue.data.build import build_source
 from mue.data.synthetic.toy import Bars
 from mue.metrics.modes import mode_probabilities, mode_tv
 from mue.models.modal import Modal
+from mue.objective import own_log_likelihood
+from mue.training.batches import batch_index
 from mue.training.loop import fit
-from mue.training.split import CodeUse, find_split, is_split_due, measure_codes, split_code_
+from mue.training.split import (
+    CodeUse,
+    find_split,
+    is_split_due,
+    measure_codes,
+    split_code_,
+    worst_encoding,
+)
 from mue.training.state import Training
 
 CPU = torch.device("cpu")
@@ -83,6 +92,22 @@ def test_the_use_of_codes_is_a_distribution_over_the_answers(tiny):
         found = measure_codes(Training(tiny(method), CPU), Bars())
         torch.testing.assert_close(found.share.sum(), torch.tensor(1.0))
         assert (found.loss[found.share > 0] > 0).all()
+
+
+def test_the_free_code_of_vq_is_put_on_the_encoding_that_is_reconstructed_worst(tiny):
+    training = Training(tiny("vq"), CPU)
+    next(fit(training, Bars()))
+    pair = Bars().pair(batch_index(training.config, training.step, CPU))
+    trace = training.learner(pair.x, pair.y)
+    loss = -own_log_likelihood(trace.logits, pair.y, training.config.objective).detach()
+    code = int(trace.index.flatten()[0])
+    own = [i for i, c in enumerate(trace.index.flatten().tolist()) if c == code]
+    worst = max(own, key=lambda i: float(loss[i]))
+    at = worst_encoding(training, Bars(), code)
+    torch.testing.assert_close(at, trace.encoding.flatten(0, 1)[worst].detach())
+    free = (code + 1) % training.config.codebook.size
+    split_code_(training, code, free, at)
+    torch.testing.assert_close(modal(training).codebook.codes[free].detach(), at)
 
 
 @pytest.mark.parametrize("name", ["toy", "vector"])

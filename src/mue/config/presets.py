@@ -67,12 +67,12 @@ def guess_exact(_: Schedule = "short") -> Config:
 def guess_quick(_: Schedule = "short") -> Config:
     """The guessing game for a laptop: half-size digits, a small network, under three minutes.
 
-    Each round is played sixteen times: with `exact` more answers to an input cost next to nothing,
-    and the prior sees more of their distribution in a step.
+    Each round is played 64 times: with `exact` more answers to an input cost next to nothing, and
+    the prior sees more of their distribution in a step.
     """
     return Config(
         method="exact",
-        data=DataConfig(digit=14, answers=16),
+        data=DataConfig(digit=14, answers=64),
         model=replace(
             _LATE_CODE,
             levels=(8, 16, 32),
@@ -82,9 +82,9 @@ def guess_quick(_: Schedule = "short") -> Config:
             standardize=True,
         ),
         codebook=CodebookConfig(size=6, width=16, spread=1.5, split_every=50),
-        objective=replace(_SHARP_START, reconstruction=0.05),
+        objective=replace(_SHARP_START, reconstruction=0.02),
         train=replace(
-            _COSINE, steps=1600, batch=64, lr=3e-3, ema=0.995, save_every=200, validate_every=200
+            _COSINE, steps=2000, batch=64, lr=3e-3, ema=0.995, save_every=200, validate_every=200
         ),
     )
 
@@ -177,32 +177,32 @@ def toy(_: Schedule = "short") -> Config:
         method="exact",
         data=DataConfig(name="toy"),
         model=replace(_LATE_CODE, levels=(8, 16), tail=(16,), widths=(8,), code_level=3),
-        codebook=CodebookConfig(size=6, width=8, spread=1.5, split_every=20),
+        codebook=CodebookConfig(size=6, width=8, spread=1.5),
         objective=ObjectiveConfig(
             reconstruction=0.1, sharpness=10.0, balance_until=0.2, prior_from=0.1
         ),
         train=replace(
-            _COSINE, steps=400, batch=64, lr=8e-3, ema=0.99, save_every=100, validate_every=100
+            _COSINE, steps=500, batch=64, lr=8e-3, ema=0.99, save_every=100, validate_every=100
         ),
     )
 
 
 def toy_vq(_: Schedule = "short") -> Config:
-    """The same bars of light by `vq`; a run so short needs revived codes."""
+    """The same bars of light by `vq`."""
     return Config(
         data=DataConfig(name="toy"),
-        model=ModelConfig(levels=(8, 16), tail=(16,), widths=(8,)),
-        codebook=CodebookConfig(size=32, width=16, revive_every=10, revive_until=0.3),
-        objective=ObjectiveConfig(reconstruction=0.1, prior_from=0.3),
+        model=ModelConfig(levels=(8, 16), tail=(16,), widths=(8,), standardize=True),
+        codebook=CodebookConfig(size=32, width=16, split_every=50),
+        objective=ObjectiveConfig(reconstruction=0.1, prior_from=0.1),
         train=replace(
-            _MILESTONES,
-            steps=600,
+            _COSINE,
+            steps=1500,
             batch=64,
-            lr=4e-3,
+            lr=2e-3,
             warmup=30,
             ema=0.99,
-            save_every=100,
-            validate_every=100,
+            save_every=500,
+            validate_every=250,
         ),
     )
 
@@ -217,6 +217,7 @@ def vector(_: Schedule = "short") -> Config:
         model=ModelConfig(
             backbone="mlp", c_in=2, c_out=2, levels=(64, 64), tail=(), widths=(64, 64)
         ),
+        codebook=replace(config.codebook, split_every=20),
         objective=replace(normal, reconstruction=0.05),
         train=replace(_COSINE, steps=2000, lr=3e-3, ema=0.998, save_every=500, validate_every=500),
     )

@@ -74,7 +74,9 @@ class GraphPredictor(Predictor):
             found = self._replay("modes", lambda y, p: rank(y, p, cut), y, prob, by=cut)
             return _copy(found[0]), _copy(found[1])
 
-    def _replay(self, name: str, work: Callable[..., Result], *inputs: Tensor, by: float) -> Result:
+    def _replay(
+        self, name: str, work: Callable[..., Result], *inputs: Tensor, by: int | float
+    ) -> Result:
         """What the work makes of the inputs; besides, it depends on its name and `by` alone."""
         key = (name, by, *(x.shape for x in inputs))
         if key not in self._entries:

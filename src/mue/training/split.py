@@ -3,8 +3,9 @@
 Where a code has to answer for two modes, its answer is a blend of them that fits neither. No
 gradient leads out of it: the free codes decode to something worse still, so they are responsible
 for nothing and learn nothing. So, as for mixtures (split and merge, Ueda et al. 2000), a free code
-takes the place of a copy beside the code that reconstructs worst. Both have half of its
-probability, and the answers divide themselves among them.
+takes the place of a copy beside the code that reconstructs worst; with `vq`, where it is the
+encoder that decides, on the encoding of the answer that this code reconstructs worst. Both have
+half of its probability, and the answers divide themselves among them.
 
 Where nothing is wrong nothing is split; and a code split needlessly changes no probability of a
 mode, which is the sum of those of its codes.
@@ -17,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mue.collectives import all_sum_
+from mue.collectives import all_sum_, farthest
 from mue.config.schema import Config, ObjectiveConfig
 from mue.data.random import normal
 from mue.data.source import Source
@@ -61,15 +62,30 @@ def measure_codes(training: Training, source: Source) -> CodeUse:
     config, total = training.config, torch.zeros((), device=training.device)
     weight = loss = torch.zeros(config.codebook.size, device=training.device)
     for i in range(max(1, _INPUTS // config.train.batch)):
-        pair = source.pair(batch_index(config, training.step + i, training.device))
-        with torch.autocast(training.device.type, torch.bfloat16, enabled=training.bfloat16):
-            trace = training.learner(pair.x, pair.y)
-        log_y, responsibility = responsibilities(trace, pair.y, config.objective)
+        trace, y = _trace(training, source, training.step + i)
+        log_y, responsibility = responsibilities(trace, y, config.objective)
         weight = weight + responsibility.sum(dim=0)
         loss = loss - (responsibility * log_y).sum(dim=0)
         total = total + len(log_y)
     all_sum_(weight, loss, total)
     return CodeUse(weight / total, loss / weight.clamp_min(torch.finfo(weight.dtype).tiny))
+
+
+@torch.no_grad()
+def worst_encoding(training: Training, source: Source, code: int) -> Float[Tensor, " d"]:
+    """The encoding of the answer that a code reconstructs worst, of those of the next step."""
+    trace, y = _trace(training, source, training.step)
+    assert isinstance(trace, VqTrace)
+    log_y, chosen = responsibilities(trace, y, training.config.objective)
+    loss = (-log_y[:, code]).where(chosen[:, code] > 0, -torch.inf)
+    return farthest(trace.encoding.flatten(0, 1), loss)
+
+
+def _trace(training: Training, source: Source, step: int) -> tuple[Trace, Float[Tensor, "b r *y"]]:
+    """The trace of the batch of a step, and its answers."""
+    pair = source.pair(batch_index(training.config, step, training.device))
+    with torch.autocast(training.device.type, torch.bfloat16, enabled=training.bfloat16):
+        return training.learner(pair.x, pair.y), pair.y
 
 
 def responsibilities(
@@ -103,8 +119,10 @@ def find_split(use: CodeUse) -> tuple[int, int] | None:
 
 
 @torch.no_grad()
-def split_code_(training: Training, code: int, free: int) -> None:
-    """Turn a free code into a copy of another beside it, each with half of its probability."""
+def split_code_(
+    training: Training, code: int, free: int, at: Float[Tensor, " d"] | None = None
+) -> None:
+    """Put a free code beside another, or at a given place; each has half of its probability."""
     learner, config = training.learner, training.config
     codes, prior = learner.network.codebook.codes, learner.network.prior
     for parameter in (codes, prior.weight, prior.bias):
@@ -116,7 +134,7 @@ def split_code_(training: Training, code: int, free: int) -> None:
     offset = normal(config.train.seed, row, config.codebook.width, salt=_SALT)[0]
     offset *= _OFFSET * codes.std()
     for book in training.averaged(codes):
-        book[free] += offset
+        book[free] = book[free] + offset if at is None else at
     if isinstance(learner, VqLearner):
         count = learner.posterior.usage.count
         count[[free, code]] = count[code] / 2
@@ -128,4 +146,6 @@ def split_(training: Training, source: Source) -> None:
     if isinstance(training.learner, (ExactLearner, VqLearner)):
         found = find_split(measure_codes(training, source))
         if found is not None:
-            split_code_(training, *found)
+            encodes = isinstance(training.learner, VqLearner)
+            at = worst_encoding(training, source, found[0]) if encodes else None
+            split_code_(training, *found, at)
