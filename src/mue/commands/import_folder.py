@@ -1,5 +1,6 @@
 """`mue data import folder`: images and masks of several raters, from files of any kind."""
 
+import contextlib
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -12,7 +13,7 @@ from mue.data.folder.importer import is_ct, read_cases
 from mue.data.images.image import Axis
 from mue.data.prepared.item import Item, Rejected
 from mue.data.prepared.splits import split_of
-from mue.data.prepared.store import open_prepared, write_prepared
+from mue.data.prepared.store import natural, open_prepared, write_prepared
 from mue.data.prepared.summary import summarize
 from mue.errors import MueError
 
@@ -71,9 +72,10 @@ def import_folder(
         "axis": axis,
         "known_probabilities": description.known,
     }
-    with warnings.catch_warnings():
+    cases.sort(key=_name)  # as they are stored, so that nothing is written twice
+    items = read_cases(cases, found, description, axis=axis, progress=show)
+    with warnings.catch_warnings(), contextlib.closing(items):
         warnings.simplefilter("ignore")  # of libraries, about what they read nevertheless
-        items = read_cases(cases, found, description, axis=axis, progress=show)
         rejected = write_prepared(
             _with_training(items),
             folder,
@@ -83,6 +85,11 @@ def import_folder(
             skip_bad=skip_bad,
         )
     return ImportResult(folder, summarize(open_prepared(folder)), rejected)
+
+
+def _name(case: layout.CaseFiles | Rejected) -> list[tuple[int, int, str]]:
+    parts = (case.patient, case.case) if isinstance(case, layout.CaseFiles) else (case.what,)
+    return natural(parts)
 
 
 def _with_training(items: Iterable[Item | Rejected]) -> Iterator[Item | Rejected]:

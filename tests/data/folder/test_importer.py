@@ -1,5 +1,6 @@
 """Cases of a folder as items, and what is wrong with those that are not."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import nibabel as nib
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from mue.data.folder import importer
 from mue.data.folder.importer import classes, is_ct, read_cases
 from mue.data.folder.layout import CaseFiles, Description
 from mue.data.prepared.item import Item, Rejected
@@ -83,7 +85,10 @@ def test_channels_of_several_files_are_one_image(tmp_path):
     assert np.array_equal(item.image, channels)
 
 
-def test_items_come_in_the_order_of_the_cases_whatever_takes_longer(tmp_path):
+@pytest.mark.parametrize("cores", [1, 2])
+def test_items_come_in_the_order_of_the_cases_whatever_takes_longer(tmp_path, monkeypatch, cores):
+    monkeypatch.setattr(importer, "_FEW", 0)
+    monkeypatch.setattr(importer, "available_cores", lambda: cores)
     big = nifti(tmp_path, "big.nii.gz", np.zeros((200, 200, 20), np.uint8))
     small = png(tmp_path, "small.png", np.zeros((4, 4)))
     files = [small if i % 3 else big for i in range(30)]
@@ -101,6 +106,33 @@ def test_a_volume_takes_the_type_of_the_first_if_that_has_its_values(tmp_path):
     mask = nifti(tmp_path, "m.nii", np.zeros((3, 3, 1), np.uint8))
     found = read(tmp_path, *(case([path], [mask], path.stem) for path in (whole, real, half)))
     assert [item.image.dtype.name for item in found] == ["int16", "int16", "float32"]
+
+
+def test_several_processes_read_and_reject_as_one_does(tmp_path, monkeypatch):
+    image = png(tmp_path, "i.png", RANDOM.integers(0, 256, (6, 9)))
+    volume = nifti(tmp_path, "v.nii", RANDOM.integers(0, 2, (4, 5, 6)).astype(np.uint8))
+    bad = [case([image], [volume], "bad"), Rejected("gone", "has no mask")]
+    good = [case([volume], [volume], f"c{i}") for i in range(5)]
+    cases, said = [*good[:2], *bad, *good[2:]], list[list[str]]()
+    monkeypatch.setattr(importer, "_FEW", 0)
+    for cores in (1, 2, 3):
+        monkeypatch.setattr(importer, "available_cores", lambda cores=cores: cores)
+        found = list(read_cases(cases, tmp_path, Description()))
+        said.append([f"{x.id} {x.image.sum()}" if isinstance(x, Item) else repr(x) for x in found])
+    assert len(said[0]) == 2 + 5 * 6
+    assert said[0] == said[1] == said[2]
+
+
+def test_a_process_that_dies_is_named_by_its_case(tmp_path, monkeypatch):
+    image = png(tmp_path, "i.png", np.zeros((4, 6)))
+
+    def killed(*_: object) -> Iterator[Iterator[Item]]:
+        raise ChildProcessError(-9, "killed")
+        yield iter([])
+
+    monkeypatch.setattr(importer, "map_in_processes", killed)
+    with pytest.raises(MueError, match=r"a: the process that reads it ended with the status -9"):
+        read(tmp_path, case([image], [image]))
 
 
 def test_ct_is_recognized_by_the_name_of_a_channel(tmp_path):

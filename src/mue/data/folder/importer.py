@@ -1,24 +1,24 @@
-"""Cases of a folder as items of the prepared form, decoded by several threads."""
+"""Cases of a folder as items of the prepared form, decoded by several processes."""
 
+import contextlib
+import functools
 import os
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Shaped, UInt8
 
 from mue.data.folder.layout import CaseFiles, Description
+from mue.data.folder.processes import available_cores, map_in_processes
 from mue.data.images.image import Axis, RawImage
 from mue.data.images.reader import decode_file, modality
 from mue.data.prepared.item import Item, Rejected
 from mue.errors import MueError
 
-_A = TypeVar("_A")
-_B = TypeVar("_B")
+_FEW, _SMALL = 64, 1 << 20  # cases and bytes of a file that are read sooner than a process starts
+_MAX_PROCESSES = 8
 _TOLERANCE = 0.1  # of a voxel, by which corners of a mask and its image may differ
 
 
@@ -37,47 +37,51 @@ def read_cases(
     *,
     axis: Axis = 2,
     progress: Callable[[int, int], None] | None = None,
-) -> Iterator[Item | Rejected]:
+) -> Generator[Item | Rejected]:
     """The slices of cases in their order; what cannot be read comes as a Rejected in their place.
 
-    zlib and numpy release the interpreter lock, so threads decode at once. A few cases for each
-    thread are in memory.
+    Where there is enough to read, a process on each core decodes; each holds one case in memory.
     """
-
-    def read(case: CaseFiles | Rejected) -> list[Item] | Rejected:
-        if isinstance(case, Rejected):
-            return case
-        try:
-            return list(_slices(case, source, description, axis))
-        except MueError as error:
-            return Rejected(case.case, str(error).replace(f"{source}{os.sep}", ""))
-
+    read = functools.partial(read_case, source=source, description=description, axis=axis)
+    count = min(_MAX_PROCESSES, available_cores(), len(cases)) if _much(cases) else 1
     dtype: np.dtype | None = None
-    for done, found in enumerate(_in_threads(read, cases), start=1):
-        if isinstance(found, Rejected):
-            yield found
-        else:
-            dtype = dtype or found[0].image.dtype
-            yield from (_as_type(item, dtype) for item in found)
-        if progress is not None:
-            progress(done, len(cases))
+    with contextlib.closing(map_in_processes(read, cases, count)) as found:
+        for done, case in enumerate(cases, start=1):
+            try:
+                for item in next(found):
+                    if isinstance(item, Item):
+                        dtype = dtype or item.image.dtype
+                        item = _as_type(item, dtype)
+                    yield item
+            except ChildProcessError as error:
+                name = case.what if isinstance(case, Rejected) else case.case
+                raise MueError(
+                    f"{name}: the process that reads it ended with the status {error.errno}, "
+                    "perhaps for lack of memory; make some free, or import fewer cases at a time"
+                ) from None
+            if progress is not None:
+                progress(done, len(cases))
 
 
-def _in_threads(call: Callable[[_A], _B], arguments: Iterable[_A]) -> Iterator[_B]:
-    """Results in the order of the arguments, with a few of them under way at a time."""
-    workers = min(8, os.cpu_count() or 1)
-    with ThreadPoolExecutor(workers) as pool:
-        waiting: deque[Future[_B]] = deque()
-        try:
-            for argument in arguments:
-                waiting.append(pool.submit(call, argument))
-                if len(waiting) > 2 * workers:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+def _much(cases: Sequence[CaseFiles | Rejected]) -> bool:
+    """Whether reading takes longer than starting processes: many cases, or volumes."""
+    first = next((case.images[0] for case in cases if isinstance(case, CaseFiles)), None)
+    if first is None or len(cases) >= _FEW:
+        return first is not None
+    return first.is_dir() or (first.is_file() and first.stat().st_size > _SMALL)
+
+
+def read_case(
+    case: CaseFiles | Rejected, *, source: Path, description: Description, axis: Axis
+) -> Iterator[Item | Rejected]:
+    """The slices of a case, or why it is rejected."""
+    if isinstance(case, Rejected):
+        yield case
+        return
+    try:
+        yield from _slices(case, source, description, axis)
+    except MueError as error:
+        yield Rejected(case.case, str(error).replace(f"{source}{os.sep}", ""))
 
 
 def _slices(case: CaseFiles, source: Path, description: Description, axis: Axis) -> Iterator[Item]:

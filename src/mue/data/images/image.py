@@ -1,6 +1,7 @@
 """An image as its file holds it, and where a volume lies in space."""
 
 import io
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -68,8 +69,8 @@ class FileInMemory:
         return io.BytesIO(self.content)
 
     def stat(self) -> SimpleNamespace:
-        """Its size."""
-        return SimpleNamespace(st_size=len(self.content))
+        """Its size, and that it is a file."""
+        return SimpleNamespace(st_size=len(self.content), st_mode=stat.S_IFREG)
 
     def exists(self) -> bool:
         """Whether it can be read."""

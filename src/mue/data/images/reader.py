@@ -4,6 +4,7 @@ The readers of TIFF, NIfTI and DICOM are imported when they are first used: thei
 third of a second.
 """
 
+import stat
 import warnings
 from pathlib import Path
 
@@ -73,12 +74,16 @@ def _brief(error: Exception) -> str:
 
 
 def _decode(path: ImageFile, axis: Axis, mask: bool) -> RawImage:
-    if path.is_dir():
+    try:
+        info = path.stat()
+    except FileNotFoundError:
+        raise MueError("does not exist") from None
+    if stat.S_ISDIR(info.st_mode):
         return _dicom(path, axis, mask)
-    if not path.is_file():
-        raise MueError("is not a file" if path.exists() else "does not exist")
-    if (size := path.stat().st_size) > MAX_BYTES:
-        raise MueError(f"has {size} bytes; at most {MAX_BYTES} are read")
+    if not stat.S_ISREG(info.st_mode):
+        raise MueError("is not a file")
+    if info.st_size > MAX_BYTES:
+        raise MueError(f"has {info.st_size} bytes; at most {MAX_BYTES} are read")
     with path.open("rb") as file:
         head = file.read(132)
         if head.startswith((png.SIGNATURE, *_PICTURES)):

@@ -21,8 +21,10 @@ import hashlib
 import io
 import json
 import math
+import os
 import re
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from pathlib import Path
@@ -49,6 +51,7 @@ FOREGROUND = 32
 MAX_CLASSES = 256
 _COLUMNS = (*(field.name for field in fields(Row)), "weights")
 _MAX_META_BYTES, _MAX_INDEX_BYTES = 1 << 20, 1 << 30
+_SYNC_BYTES = 1 << 26
 _MAX_PIXELS, _MAX_RATERS, _MAX_CHANNELS = 1 << 31, 1 << 12, 1 << 12
 
 
@@ -199,7 +202,7 @@ def write_prepared(
     rejected: list[Rejected] = []
     first: Item | None = None
     with new_folder(out) as folder:
-        with (folder / IMAGES).open("wb") as images, (folder / MASKS).open("wb") as masks:
+        with _Output(folder / IMAGES) as images, _Output(folder / MASKS) as masks:
             for item in items:
                 if isinstance(item, Item):
                     why = _flaw(item, first or item, labels)
@@ -207,9 +210,9 @@ def write_prepared(
                         why = f"is a second image of the name {item.id}"
                     if why is None:
                         first = first or item
-                        entries[item.key] = _entry(item, (images.tell(), masks.tell()))
-                        images.write(_little_endian(item.image).tobytes())
-                        masks.write(_packed(item.masks, labels).tobytes())
+                        entries[item.key] = _entry(item, (images.size, masks.size))
+                        images.write(_little_endian(item.image))
+                        masks.write(_packed(item.masks, labels))
                         continue
                     item = Rejected(item.source, why)
                 if not skip_bad:
@@ -222,7 +225,7 @@ def write_prepared(
         if first is None or not entries:
             why = f": {rejected[0].what}: {rejected[0].why}" if rejected else ""
             raise MueError(f"the source must hold at least one whole slice, and has none{why}")
-        ordered = [entries[key] for key in sorted(entries, key=_natural)]
+        ordered = [entries[key] for key in sorted(entries, key=natural)]
         meta = Meta(
             format=FORMAT,
             images=len(ordered),
@@ -237,8 +240,12 @@ def write_prepared(
             left_out=len(rejected),
         )
         _write_tables(folder, meta, ordered)
-        names = (INDEX, ITEMS, IMAGES, MASKS, VOLUMES)
-        digests = {"sha256": {name: _digest(folder / name) for name in names}}
+        names = (IMAGES, MASKS, INDEX, ITEMS, VOLUMES)
+        with ThreadPoolExecutor(2) as pool:  # sha256 releases the interpreter lock
+            digest = dict(zip(names, pool.map(_digest, (folder / n for n in names)), strict=True))
+        digests = {
+            "sha256": {name: digest[name] for name in (INDEX, ITEMS, IMAGES, MASKS, VOLUMES)}
+        }
         content = asdict(meta) | {"origin": origin} | digests
         (folder / META).write_text(json.dumps(content, indent=2) + "\n")
     return tuple(rejected)
@@ -275,18 +282,29 @@ def _entry(item: Item, at: tuple[int, int]) -> _Entry:
     flat = item.image.reshape(c, -1)
     record = np.zeros((), item_type(c))
     record["h"], record["w"], record["raters"] = h, w, len(item.masks)
-    record["mean"] = flat.mean(axis=1, dtype=np.float64)
-    record["deviation"] = flat.std(axis=1, dtype=np.float64)
+    record["mean"], record["deviation"] = _moments(flat)
     record["foreground"] = -1
     record["foreground"][: len(pixels)] = pixels
     row = Row(**{f.name: getattr(item, f.name) for f in fields(Row)})
     return _Entry(row, item.weights, item.geometry, record, flat[:, pixels], at)
 
 
+def _moments(flat: Shaped[np.ndarray, "c n"]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and deviation of each channel. Sums of few bits are exact, and need one pass."""
+    values = flat.astype(np.float64)
+    mean = values.mean(axis=1)
+    if flat.dtype.itemsize > 2:
+        return mean, values.std(axis=1)
+    squares = np.array([v @ v for v in values]) / flat.shape[1]
+    return mean, np.sqrt((squares - mean**2).clip(min=0))
+
+
 def foreground_pixels(masks: UInt8[np.ndarray, "r h w"]) -> NDArray[np.int64]:
     """Some annotated pixels, as row · w + column: for each class alike, spread over its pixels."""
     flat = masks.reshape(len(masks), -1)
-    each = (np.flatnonzero((flat == i).any(axis=0)) for i in range(1, int(flat.max()) + 1))
+    highest = int(flat.max())
+    marked = (flat.view(bool),) if highest == 1 else (flat == i for i in range(1, highest + 1))
+    each = (np.flatnonzero(np.logical_or.reduce(where)) for where in marked)
     present = [where for where in each if len(where)]
     found: list[NDArray[np.int64]] = []
     for where in present[:FOREGROUND]:
@@ -294,6 +312,28 @@ def foreground_pixels(masks: UInt8[np.ndarray, "r h w"]) -> NDArray[np.int64]:
         spread = np.linspace(0, len(where) - 1, share).round().astype(int)
         found.append(where[spread] if len(where) > share else where)
     return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
+
+
+class _Output:
+    """A file that goes to the disk while it is written, so that there is little to wait for."""
+
+    def __init__(self, path: Path) -> None:
+        self.size, self._synced = 0, 0
+        self._file = path.open("wb")
+        self._pool = ThreadPoolExecutor(1)
+
+    def write(self, array: np.ndarray) -> None:
+        self.size += self._file.write(np.ascontiguousarray(array).data.cast("B"))
+        if self.size - self._synced >= _SYNC_BYTES:
+            self._synced = self.size
+            self._pool.submit(os.fsync, self._file.fileno())
+
+    def __enter__(self) -> "_Output":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        self._file.close()
 
 
 def _little_endian(array: np.ndarray) -> np.ndarray:
@@ -305,7 +345,7 @@ def _packed(masks: UInt8[np.ndarray, "r h w"], labels: Sequence[str]) -> UInt8[n
     return np.packbits(flat, axis=1) if len(labels) <= 2 else flat
 
 
-def _natural(key: tuple[str, ...]) -> list[tuple[int, int, str]]:
+def natural(key: tuple[str, ...]) -> list[tuple[int, int, str]]:
     """A key that sorts slice-10 after slice-9."""
     parts = [p for text in key for p in (*re.split(r"(\d+)", text), "")]
     return [(0, int(p), p) if p.isdecimal() else (1, 0, p) for p in parts]
