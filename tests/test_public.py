@@ -23,6 +23,12 @@ def test_importing_mue_imports_neither_matplotlib_nor_pydicom():
     assert run.stdout == "set()\n"
 
 
+def test_a_model_is_loaded_without_the_compiler_of_torch():
+    code = "import sys, mue; mue.load('guess-exact'); print({'torch._dynamo'} & set(sys.modules))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "set()\n"
+
+
 def test_the_verbs_on_data_are_found_in_mue_data():
     from mue.commands.import_lidc import import_lidc
     from mue.commands.inspect import inspect

@@ -39,7 +39,10 @@ class Codebook(nn.Module):
             raise MueError(f"`n`, the number of codes, must be at least 1, got {n}")
         if d < 1:
             raise MueError(f"`d`, the width of a code, must be at least 1, got {d}")
-        self.codes = nn.Parameter(spread * torch.randn(n, d), requires_grad=learned)
+        codes = torch.empty(n, d)
+        if not codes.is_meta:  # torch would import its compiler, for a second, to set nothing
+            codes.normal_().mul_(spread)
+        self.codes = nn.Parameter(codes, requires_grad=learned)
 
     def forward(self, e: Float[Tensor, "b d"]) -> Quantized:
         """Replace each encoding by its nearest code [paper, section `method`].
