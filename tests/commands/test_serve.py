@@ -27,6 +27,19 @@ def test_a_short_token_and_a_wrong_port_are_refused():
         mue.serve([], port=70_000)
 
 
+def test_replicas_without_ray_are_refused_with_the_way_to_install_it(mue, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "mue.service.replicas", raising=False)
+    said = mue("serve", "guess-exact", "--replicas", 2)
+    assert said.code == 2
+    assert "needs the package ray; run `pip install 'mue[serve,ray]'`" in said.err
+
+
+def test_fewer_replicas_at_most_than_at_least_are_refused():
+    with pytest.raises(MueError, match=r"`replicas` must be in 1\.\.2, got 3"):
+        mue.serve([], replicas=3, max_replicas=2)
+
+
 def test_a_model_of_vectors_is_refused():
     import torch
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
 from mue.commands.report import Model, load_models
 from mue.devices import Device
 from mue.errors import MueError
+from mue.inference.predictor import Predictor
 from mue.version import __version__
+
+if TYPE_CHECKING:
+    from mue.service.guard import Guard
 
 MODELS = ("lidc-exact", "lidc-probunet", "guess-exact", "guess-probunet")
 """What is served where no model is named."""
@@ -28,6 +36,8 @@ def serve(
     proxy: str | None = None,
     rate: float = 50.0,
     batch: int = 8,
+    replicas: int = 1,
+    max_replicas: int | None = None,
     device: Device = "auto",
 ) -> None:
     """Answer images over HTTP, and show the answers on a page, until it is stopped.
@@ -42,6 +52,8 @@ def serve(
         proxy: Address of a proxy whose X-Forwarded-For is believed.
         rate: Requests per second that one client may send on average; 0 for no limit.
         batch: Images that are computed together, at most.
+        replicas: Processes that compute; more than one are those of Ray Serve (extra `ray`).
+        max_replicas: Up to how many there may be while requests wait; by default `replicas`.
         device: Where to compute.
     """
     try:
@@ -62,21 +74,49 @@ def serve(
     if not 0 <= port < 1 << 16:
         raise MueError(f"`port` must be in 0..65535, got {port}")
     settings = Settings(token=token, names=tuple(name), rate=rate, batch=batch)
+    limit = replicas if max_replicas is None else max_replicas
+    if not 1 <= replicas <= limit:
+        raise MueError(f"`replicas` must be in 1..{limit}, got {replicas}; see --max-replicas")
+    replicated = _replicated() if limit > 1 else None
+    load = functools.partial(_load, list(models) or list(MODELS), device)
+    predictors = load()  # with replicas to check them: each has its own
+    shown = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+    with contextlib.ExitStack() as running:
+        if replicated is None:
+            app = create_app(predictors, settings)
+        else:
+            gpu = any(p.device.type == "cuda" for p in predictors.values())
+            numbers = {"replicas": replicas, "max_replicas": limit, "gpu": gpu}
+            app = running.enter_context(replicated(load, settings, **numbers))
+        print(f"mue {__version__} serves {shown}", file=sys.stderr)  # noqa: T201
+        uvicorn.run(
+            app,
+            host=host,
+            port=port,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=proxy is not None,
+            forwarded_allow_ips=proxy,
+            timeout_graceful_shutdown=_STOP,
+            h11_max_incomplete_event_size=1 << 16,
+        )
+
+
+def _load(models: list[Model], device: Device) -> dict[str, Predictor]:
+    """The models by their names; a replica calls it, too."""
     for library in _LIBRARIES:
         logging.getLogger(library).disabled = True
-    loaded = load_models(list(models) or MODELS, device=device)
-    app = create_app({m.name: m.predictor for m in loaded}, settings)
-    shown = f"[{host}]" if ":" in host else host
-    print(f"mue {__version__} serves http://{shown}:{port}/", file=sys.stderr)  # noqa: T201
-    uvicorn.run(
-        app,
-        host=host,
-        port=port,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        proxy_headers=proxy is not None,
-        forwarded_allow_ips=proxy,
-        timeout_graceful_shutdown=_STOP,
-        h11_max_incomplete_event_size=1 << 16,
-    )
+    return {m.name: m.predictor for m in load_models(models, device=device)}
+
+
+def _replicated() -> Callable[..., AbstractContextManager[Guard]]:
+    """Ray Serve, which is imported only here."""
+    try:
+        from mue.service.replicas import replicated
+    except ModuleNotFoundError as error:
+        raise MueError(
+            f"`mue serve --replicas` needs the package {error.name}; run "
+            "`pip install 'mue[serve,ray]'`"
+        ) from None
+    return replicated

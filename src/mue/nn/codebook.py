@@ -40,7 +40,7 @@ class Codebook(nn.Module):
         if d < 1:
             raise MueError(f"`d`, the width of a code, must be at least 1, got {d}")
         codes = torch.empty(n, d)
-        if not codes.is_meta:  # torch would import its compiler, for a second, to set nothing
+        if not codes.is_meta:  # there, torch would import modules for a second
             codes.normal_().mul_(spread)
         self.codes = nn.Parameter(codes, requires_grad=learned)
 

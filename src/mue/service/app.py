@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import anyio
 import torch
@@ -78,18 +78,17 @@ def create_app(
     predictors: Mapping[str, Predictor], settings: Settings | None = None, *, warm: bool = True
 ) -> Guard:
     """The application as ASGI, which with `warm` tries each model before it is ready."""
-    settings = settings or Settings()
-    for name, predictor in predictors.items():
-        if predictor.network.axes != 3:
-            raise MueError(f"{name} answers vectors; the service is for models of images")
-    service = _Service(dict(predictors), settings)
-    # a larger form would be written to a temporary file while it is parsed
-    MultiPartParser.spool_max_size = max(MultiPartParser.spool_max_size, settings.body + 1)
+    service = Service(dict(predictors), settings or Settings())
+    return Guard(build_app(service, warm=warm), service.settings, service.monitor)
+
+
+def build_app(service: Service, *, warm: bool = True) -> FastAPI:
+    """The application behind the guard."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         service.start_()
-        warming = asyncio.create_task(service.warm_up_(list(predictors) if warm else []))
+        warming = asyncio.create_task(service.warm_up_(list(service.predictors) if warm else []))
         yield
         warming.cancel()
         service.ready = False
@@ -104,17 +103,30 @@ def create_app(
         openapi_url="/api/openapi.json",
         lifespan=lifespan,
     )
-    _add_pages(app)
-    _add_health(app, service)
+    add_pages(app)
+    add_health(app, service)
     _add_api(app, service)
-    _add_errors(app)
-    return Guard(app, settings, service.monitor)
+    add_errors(app)
+    return app
 
 
-class _Service:
+@runtime_checkable
+class Health(Protocol):
+    """What `/readyz` and `/metrics` tell."""
+
+    ready: bool
+    monitor: Monitor
+
+
+class Service:
     """The models, the threads that compute, and what is counted."""
 
     def __init__(self, predictors: dict[str, Predictor], settings: Settings) -> None:
+        for name, predictor in predictors.items():
+            if predictor.network.axes != 3:
+                raise MueError(f"{name} answers vectors; the service is for models of images")
+        # a larger form would be written to a temporary file while it is parsed
+        MultiPartParser.spool_max_size = max(MultiPartParser.spool_max_size, settings.body + 1)
         self.predictors, self.settings = predictors, settings
         self.monitor, self.ready = Monitor(), False
         # decoding and encoding, so that memory does not grow with the number of clients
@@ -174,7 +186,8 @@ class _Service:
         return await self.run(rank, found, predictor, **asked), upload
 
 
-def _add_pages(app: FastAPI) -> None:
+def add_pages(app: FastAPI) -> None:
+    """The page and what belongs to it."""
     folder = Path(str(files("mue.service"))) / "page"
     content = {p.name: p.read_bytes() for p in folder.iterdir() if p.suffix in _KINDS}
 
@@ -190,7 +203,9 @@ def _add_pages(app: FastAPI) -> None:
         return Response(content[name], media_type=kind, headers={"Cache-Control": "no-cache"})
 
 
-def _add_health(app: FastAPI, service: _Service) -> None:
+def add_health(app: FastAPI, service: Health) -> None:
+    """Whether it is alive and ready, and what it has done."""
+
     @app.get("/healthz", tags=["health"])
     async def healthz() -> schema.Health:
         """Whether the process answers."""
@@ -208,7 +223,7 @@ def _add_health(app: FastAPI, service: _Service) -> None:
         return Response(service.monitor.render(), media_type="text/plain; version=0.0.4")
 
 
-def _add_api(app: FastAPI, service: _Service) -> None:
+def _add_api(app: FastAPI, service: Service) -> None:
     @app.get("/api/models", tags=["answers"])
     async def models() -> list[schema.Model]:
         """The models, and what each can be asked."""
@@ -319,7 +334,7 @@ def _example(example: bundled.Example) -> schema.Example:
     )
 
 
-def _add_errors(app: FastAPI) -> None:
+def add_errors(app: FastAPI) -> None:
     """Whatever goes wrong is a status and a sentence."""
 
     def said(status: int, sentence: str, **headers: str) -> JSONResponse:

@@ -119,11 +119,7 @@ class Guard:
             if not status:
                 await _say(respond, refused)
         except Exception as error:
-            where = error.__traceback__
-            while where is not None and where.tb_next is not None:
-                where = where.tb_next
-            at = "" if where is None else f"{where.tb_frame.f_code.co_filename}:{where.tb_lineno}"
-            log("defect", request=request, path=path, error=type(error).__name__, at=at)
+            log_defect(error, request=request, path=path)
             if not status:
                 await _say(
                     respond, RefusedError(500, "the service failed; its log names the place")
@@ -202,6 +198,15 @@ class Guard:
             return whole.pop() if whole else await receive()
 
         return replay
+
+
+def log_defect(error: Exception, **values: str) -> None:
+    """A line with the place of an error, without its words: they may hold what was sent."""
+    where = error.__traceback__
+    while where is not None and where.tb_next is not None:
+        where = where.tb_next
+    at = "" if where is None else f"{where.tb_frame.f_code.co_filename}:{where.tb_lineno}"
+    log("defect", **values, error=type(error).__name__, at=at)
 
 
 async def _say(send: Send, refused: RefusedError) -> None:
