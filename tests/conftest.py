@@ -34,6 +34,7 @@ if os.environ.get("MUE_WITHOUT_KERNELS"):  # as if the folder were not there
     collect_ignore = ["kernels", "benchmarks"]
 
 torch.set_num_threads(1)  # the tensors here are tiny: threads would only wait for one another
+os.environ["OMP_NUM_THREADS"] = "1"  # nor in the processes that tests start
 
 Tiny = Callable[..., Config]
 

@@ -1,5 +1,4 @@
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -196,7 +195,6 @@ def test_processes_share_the_images(trained, images, tmp_path):
     command = ["predict", trained, images[0].parent, "--out", out, "--device", "cpu"]
     done = subprocess.run(
         [*launcher, "--nproc-per-node=2", "-m", "mue", *command, "--format", "npz", "json"],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=False,

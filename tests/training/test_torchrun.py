@@ -40,7 +40,6 @@ def torchrun(out: Path, *options: str, steps: int = STEPS) -> Iterator[subproces
     with (out.parent / "said").open("w") as said:
         process = subprocess.Popen(
             [*command, "--train.steps", str(steps), "--resume"],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
             stdout=said,
             stderr=said,
             text=True,
