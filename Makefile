@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo viewer test test-browser check format bench results results-lidc results-compare results-performance results-seeds clean
+.PHONY: demo viewer test test-browser fuzz chaos check format bench results results-lidc results-compare results-performance results-seeds clean
 
 demo: .venv/installed
 	$(BIN)/mue demo
@@ -22,6 +22,14 @@ test-browser: .venv/installed
 	command -v chromium || (apt-get update && apt-get install --yes chromium)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt '.[browser]'
 	MUE_SCREENSHOTS=$(SHOTS) $(BIN)/python -m pytest -m browser tests/service
+
+# It goes on where the last call ended, and writes docs/reliability.md. ARGS are its options.
+fuzz: .venv/installed
+	PYTHONPATH=benchmarks $(BIN)/python tests/fuzz/fuzz.py $(ARGS)
+
+# Kills, full disks, little memory, removed files and twins, by seed; it goes on, too.
+chaos: .venv/installed
+	PYTHONPATH=benchmarks:tests/fuzz $(BIN)/python tests/chaos/chaos.py $(ARGS)
 
 check: .venv/installed
 	$(BIN)/ruff format --check .

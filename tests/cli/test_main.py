@@ -210,6 +210,8 @@ def test_libraries_say_nothing_on_stderr():
         def noisy(_):
             warnings.warn("of a library")
             logging.getLogger("library").warning("of a library")
+            from nibabel import imageglobals
+            imageglobals.logger.warning("of a library")
         main._run, sys.argv = noisy, ["mue"]
         main.main()
     """

@@ -194,11 +194,12 @@ def test_proposing_keeps_no_state_between_calls(predictor):
 # --- bad input ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("k", [0, -1, 7])
+@pytest.mark.parametrize("k", [0, -1, 7, True])
 def test_k_out_of_range_is_named_with_its_range(predictor, k):
     words = rf"`k` must be in 1..6 \(the codes of this model\), got {k}$"
-    with pytest.raises(ValueError, match=words):
-        predictor.propose(torch.rand(8, 8), k=k)
+    for ask in (predictor.propose, predictor.modes):
+        with pytest.raises(ValueError, match=words):
+            ask(torch.rand(8, 8), k=k)
 
 
 @pytest.mark.parametrize(

@@ -317,6 +317,9 @@ def main(arguments: list[str] | None = None) -> None:
     if called and not debug:  # what libraries say meanwhile is for developers
         warnings.simplefilter("ignore")
         logging.getLogger().addHandler(logging.NullHandler())
+        logging.getLogger("nibabel.global").setLevel(
+            logging.CRITICAL
+        )  # it has a handler of its own
     arguments = [a for a in arguments if a != "--debug"]
     if arguments == ["--version"]:
         print(f"mue {__version__}")

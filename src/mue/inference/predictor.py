@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Literal, cast, overload
 
 import numpy as np
@@ -177,7 +178,7 @@ class Predictor:
                 "`coverage` is promised of modes at the calibrated cut; leave out `by` and `cut`"
             )
         limit = None if coverage is None else self.limit_for(coverage)
-        k = self._all_answers if k is None else k
+        k = self._count(self._all_answers if k is None else k)
         h: Hypotheses | Answers
         if volume:
             h = self._volume(self._batch(image), k, generator, on_slice or (lambda _: None))
@@ -382,12 +383,12 @@ class Predictor:
     def _count(self, k: int | None) -> int:
         """The number of answers, by default 8 or all there are; refused outside 1..max_answers."""
         k = min(8, self.max_answers) if k is None else k
-        if not 1 <= k <= self.max_answers:
+        if not isinstance(k, Integral) or isinstance(k, bool) or not 1 <= k <= self.max_answers:
             kind = "codes" if self.codes else "samples" if self.is_sampler else "answers"
             raise MueError(
                 f"`k` must be in 1..{self.max_answers} (the {kind} of this model), got {k}"
             )
-        return k
+        return int(k)
 
     def _pixels(self, logits: Float[Tensor, "b k *y"]) -> Float[Tensor, "b k *y"]:
         """What an answer is, by the likelihood that it was learned with."""

@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import struct
 import tarfile
 from pathlib import Path
 
@@ -287,7 +288,27 @@ def _spoil(tmp_path: Path, kind: str) -> Path:
     elif kind == "damaged.tif":
         tifffile.imwrite(path, np.zeros((20, 20), np.uint8))
         path.write_bytes(path.read_bytes()[:-50])
+    elif kind == "circle.tif":
+        tifffile.imwrite(path, np.zeros((2, 20, 20), np.uint8), photometric="minisblack")
+        _link_last_page_to_first(path)
     return path
+
+
+def _link_last_page_to_first(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    (first,) = struct.unpack_from("<I", data, 4)
+    at, link = first, 0
+    while at:
+        link = _link(data, at)
+        (at,) = struct.unpack_from("<I", data, link)
+    struct.pack_into("<I", data, link, first)
+    path.write_bytes(data)
+
+
+def _link(data: bytearray, page: int) -> int:
+    """Where a page names the next one, after its tags of twelve bytes."""
+    (tags,) = struct.unpack_from("<H", data, page)
+    return page + 2 + 12 * tags
 
 
 @pytest.mark.parametrize(
@@ -305,6 +326,7 @@ def _spoil(tmp_path: Path, kind: str) -> Path:
         ("complex.npy", "type complex128"),
         ("long.npy", "at most 32 bits"),
         ("damaged.tif", "damaged"),
+        ("circle.tif", "has pages in a circle"),
     ],
 )
 def test_a_bad_file_is_one_sentence_that_begins_with_its_path(tmp_path, kind, words):
@@ -314,6 +336,31 @@ def test_a_bad_file_is_one_sentence_that_begins_with_its_path(tmp_path, kind, wo
     assert str(caught.value).startswith(f"{path} ")
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("frames", [2**31 - 1, -5])
+def test_frames_are_counted_before_they_are_listed(ct_slice, tmp_path, frames):
+    data = ct_slice(np.zeros((1, 1)), 0.0, "1.2", NumberOfFrames=frames)
+    data.save_as(tmp_path / "a.dcm", enforce_file_format=True)
+    with pytest.raises(MueError, match=rf"has {frames} frames; 1 to 65536 are read; divide it"):
+        read_image_file(tmp_path / "a.dcm")
+
+
+def test_damaged_rle_is_refused(ct_slice, tmp_path):
+    """The plugin of pydicom panics here, which is no Exception."""
+    data = ct_slice(np.arange(30).reshape(6, 5), 0.0, "1.2")
+    data.compress(RLELossless)
+    data.save_as(tmp_path / "a.dcm", enforce_file_format=True)
+    whole = (tmp_path / "a.dcm").read_bytes()
+    wanted, refused = read_image_file(tmp_path / "a.dcm").pixels.shape, 0
+    for at in range(len(whole) - 40, len(whole)):
+        for value in (0x7F, 0x80, 0xFF):
+            (tmp_path / "a.dcm").write_bytes(whole[:at] + bytes([value]) + whole[at + 1 :])
+            try:
+                assert read_image_file(tmp_path / "a.dcm").pixels.shape == wanted
+            except MueError:
+                refused += 1
+    assert refused > 10
 
 
 # --- files in memory, and limits ------------------------------------------------------------------

@@ -561,6 +561,10 @@ def _item(folder: Path, **change: Any) -> None:
             lambda f: _alter(f / "items.npy", lambda _: b"PK\x03\x04" + bytes(60)),
             "items.npy must be a whole array",
         ),
+        (
+            lambda f: _alter(f / "items.npy", lambda b: b.replace(b"}", b"{", 1)),
+            "items.npy must be a whole array",
+        ),
         (lambda f: np.save(f / "items.npy", np.zeros(5)), "items.npy must describe 5 images"),
         (lambda f: _item(f, h=0), "items.npy must give each image a size, and not image 2"),
         (lambda f: _item(f, w=-5), "items.npy must give each image a size, and not image 2"),

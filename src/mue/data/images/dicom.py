@@ -11,12 +11,13 @@ from pydicom import Dataset, dcmread
 from pydicom.pixels.decoders.base import get_decoder
 from pydicom.pixels.processing import apply_color_lut, apply_modality_lut
 from pydicom.pixels.utils import pixel_array
-from pydicom.uid import DeflatedExplicitVRLittleEndian, SegmentationStorage
+from pydicom.uid import DeflatedExplicitVRLittleEndian, RLELossless, SegmentationStorage
 
 from mue.data.images.image import ImageFile, check_size, max_bytes
 from mue.errors import MueError
 
 _INFLATED = 1032  # the most bytes that one deflated byte can become
+_MAX_FRAMES = 1 << 16  # of a series
 _TOLERANCE = 0.1  # of the distance of two slices
 
 
@@ -68,6 +69,8 @@ def read_dicom(
     if len(shapes) > 1:
         raise MueError(f"holds slices of different sizes: {sorted(shapes)}; they must be the same")
     (rows, columns, channels), *_ = shapes
+    if not 0 < (count := sum(map(_frame_count, heads))) <= _MAX_FRAMES:
+        raise MueError(f"has {count} frames; 1 to {_MAX_FRAMES} are read; divide it")
     frames = [
         frame for file, head in zip(files, heads, strict=True) for frame in _frames(file, head)
     ]
@@ -101,11 +104,15 @@ def _header(file: ImageFile) -> Dataset:
     return head
 
 
+def _frame_count(head: Dataset) -> int:
+    return int(head.get("NumberOfFrames") or 1)
+
+
 def _frames(file: ImageFile, head: Dataset) -> Iterator[_Frame]:
     """The frames of a file; those of an enhanced image have their geometry in nested groups."""
     shared = (head.get("SharedFunctionalGroupsSequence") or [Dataset()])[0]
     each = head.get("PerFrameFunctionalGroupsSequence") or []
-    for i in range(int(head.get("NumberOfFrames") or 1)):
+    for i in range(_frame_count(head)):
         own = each[i] if i < len(each) else Dataset()
 
         def value(group: str, name: str, own: Dataset = own) -> Any:
@@ -164,6 +171,15 @@ def _position(frame: _Frame) -> Float[np.ndarray, "3"]:
     return frame.position
 
 
+def decode_pixels(data: Dataset) -> np.ndarray:
+    """The stored values of a data set.
+
+    RLE is decoded by pydicom alone: its plugin panics on damaged bytes, which is no `Exception`.
+    """
+    rle = data.file_meta.TransferSyntaxUID == RLELossless
+    return pixel_array(data, decoding_plugin="pydicom" if rle else "")
+
+
 def _pixels(file: ImageFile) -> Shaped[np.ndarray, "c k j i"]:
     """The frames of a file, in the units that its rescaling gives, whole numbers where it can."""
     with file.open("rb") as opened:
@@ -172,7 +188,7 @@ def _pixels(file: ImageFile) -> Shaped[np.ndarray, "c k j i"]:
     if not (decoder := get_decoder(syntax)).is_available:
         missing = "; ".join(decoder.missing_dependencies)
         raise MueError(f"is compressed as {syntax.name}, which needs a package: {missing}")
-    values = pixel_array(data)
+    values = decode_pixels(data)
     colour = int(data.get("SamplesPerPixel", 1)) > 1
     if data.get("PhotometricInterpretation") == "PALETTE COLOR":
         values, colour = apply_color_lut(values, data), True

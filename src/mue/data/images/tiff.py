@@ -1,5 +1,6 @@
 """TIFF: 8 and 16 bits and floats, any number of channels, pages as slices."""
 
+import struct
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,13 @@ from mue.data.images.picture import turn
 from mue.errors import MueError
 
 _OPACITY = (1, 2)  # kinds of an extra sample
+_MAX_PAGES = 1 << 14
 
 
 def read_tiff(path: ImageFile, *, mask: bool) -> Shaped[np.ndarray, "c k h w"]:
     """The pages of a TIFF as slices; an error is a clause that follows on the file's name."""
     with path.open("rb") as opened, TiffFile(opened) as file:
+        _check_pages(file)
         series, page = file.series[0], file.pages.first
         if len(file.series) > 1:
             sizes = {" x ".join(map(str, s.shape)) for s in file.series}
@@ -40,6 +43,22 @@ def read_tiff(path: ImageFile, *, mask: bool) -> Shaped[np.ndarray, "c k h w"]:
         rest = [i for i in range(len(axes)) if i not in inner + outer]
         pixels = pixels.transpose(*outer, *rest, *inner).reshape(channels, slices, h, w)
         return turn(_samples(pixels, page, mask), int(page.tags.valueof(274, default=1)))
+
+
+def _check_pages(file: TiffFile) -> None:
+    """Refuse pages that follow on one another in a circle: tifffile would go round for minutes."""
+    tiff, handle, seen = file.tiff, file.filehandle, set[int]()
+    at = file.pages.first.offset
+    while at:
+        if at in seen or len(seen) == _MAX_PAGES:
+            raise MueError(f"has pages in a circle, or more than {_MAX_PAGES}; save it again")
+        seen.add(at)
+        handle.seek(at)
+        (tags,) = struct.unpack(tiff.tagnoformat, handle.read(tiff.tagnosize))
+        handle.seek(at + tiff.tagnosize + tags * tiff.tagsize)
+        after = handle.read(tiff.offsetsize)
+        at = struct.unpack(tiff.offsetformat, after)[0] if len(after) == tiff.offsetsize else 0
+        at = at if at < handle.size else 0
 
 
 def _samples(

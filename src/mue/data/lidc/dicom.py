@@ -14,9 +14,9 @@ from jaxtyping import Float, UInt8
 from pydicom import Dataset, dcmread
 from pydicom.pixels.decoders.base import get_decoder
 from pydicom.pixels.processing import apply_modality_lut
-from pydicom.pixels.utils import pixel_array
 from pydicom.uid import DeflatedExplicitVRLittleEndian
 
+from mue.data.images.dicom import decode_pixels
 from mue.data.lidc import MAX_SIDE, RATERS, Window, contours
 from mue.data.lidc.archive import MAX_FILE_BYTES, File, Progress, iterate_files
 from mue.data.lidc.contours import Annotation, Reading
@@ -231,7 +231,7 @@ def _hounsfield(data: Dataset) -> Float[np.ndarray, "h w"]:
         raise MueError("it has only one of RescaleSlope and RescaleIntercept")
     with warnings.catch_warnings(), np.errstate(over="ignore", invalid="ignore"):
         warnings.simplefilter("ignore")  # pydicom warns of a harmless mismatch, raises otherwise
-        hounsfield = apply_modality_lut(pixel_array(data), data).astype(np.float64, copy=False)
+        hounsfield = apply_modality_lut(decode_pixels(data), data).astype(np.float64, copy=False)
         largest = float(np.abs(hounsfield).max())
     if not largest <= _MAX_HOUNSFIELD:
         beyond = f"beyond {_MAX_HOUNSFIELD:g}" if math.isfinite(largest) else "not finite"

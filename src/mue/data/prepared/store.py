@@ -504,7 +504,7 @@ def _row(cells: list[str]) -> Row:
 def _read_items(path: Path, meta: Meta) -> np.ndarray:
     try:
         items = npy.open_memmap(path, mode="r")
-    except (OSError, ValueError, EOFError, OverflowError) as error:
+    except Exception as error:  # for a damaged header, numpy raises any
         raise MueError(f"{path} must be a whole array: {error}; import it again") from None
     if items.dtype != item_type(meta.channels) or items.shape != (meta.images,):
         raise MueError(

@@ -1,0 +1,339 @@
+"""Commands that are killed, starved or doubled at random moments, by seed: `make chaos`.
+
+A trial starts a command, disturbs it, and checks that what is there is whole and what was there
+before is as it was. Then it starts the command again, which must end with the same bytes as one
+that was left alone. This process computes nothing itself: it forks, so that a trial is at work at
+once, and its moment falls into the work and not into the import of torch. The counts are kept in a
+file, from which the next call goes on.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import reliability
+import torch
+
+import mue.plots.health
+import mue.plots.history
+import mue.plots.overlays
+import mue.plots.style  # noqa: F401  imported before the first fork
+from mue.atomic import UNFINISHED, write_atomic
+from mue.cli.main import main
+
+torch.set_num_threads(1)
+DISTURBANCES = ("kill", "stop", "disk", "memory", "remove", "twin")
+Files = dict[str, bytes]
+_PATIENCE = 120.0  # seconds after which a command hangs
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command whose result is in a folder.
+
+    Attributes:
+        words: Its arguments; OUT is the folder, and other capitals are parts of the work folder.
+        again: What is added when it is started again.
+        kept: Endings of the files that do not depend on the time.
+        reads: The part of the work folder that it reads.
+        grows: Whether its folder is written file by file, or appears as a whole.
+    """
+
+    words: str
+    again: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ("",)
+    reads: str = ""
+    grows: bool = False
+
+
+_TINY = (
+    "--model.levels 4 8 --model.tail 8 --model.widths 4 --train.batch 4 --train.log-every 1 "
+    "--train.save-every 5 --train.steps"
+)
+COMMANDS = {
+    "train": Command(
+        f"train toy --out OUT {_TINY} 60",
+        again=("--resume",),
+        kept=("weights.safetensors", "state.safetensors", "config.json"),
+        grows=True,
+    ),
+    "train with validation": Command(
+        f"train toy --out OUT --train.validate-every 10 --train.validate-inputs 8 "
+        f"--train.calibrate {_TINY} 20",
+        again=("--resume",),
+        kept=("weights.safetensors", "state.safetensors", "config.json"),
+        grows=True,
+    ),
+    "import folder": Command("data import folder SOURCE --out OUT", reads="SOURCE"),
+    "predict": Command("predict RUN IMAGES --out OUT --k 3", reads="IMAGES", grows=True),
+    "export": Command("export RUN OUT", reads="RUN"),
+    "calibrate": Command("calibrate RUN OUT --inputs 48", reads="RUN"),
+}
+
+
+def contents(folder: Path) -> Files:
+    """All files below a folder, by their path in it, but not what a kill may leave."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not path.name.startswith(UNFINISHED)
+    }
+
+
+def start(words: Sequence[str], said: Path, before: Callable[[], None] | None = None) -> int:
+    """Fork a process that runs a command; what it says goes to a file."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 70
+    try:
+        with said.open("w") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+        if before is not None:
+            before()
+        main(list(words))
+        code = 0
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else 0
+    except BaseException:
+        traceback.print_exc()
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
+
+
+def end(pid: int) -> int:
+    """The exit code of a process, negative for a signal."""
+    until = time.monotonic() + _PATIENCE
+    while time.monotonic() < until:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    raise AssertionError(f"it hung for more than {_PATIENCE:.0f} seconds")
+
+
+class Chaos:
+    """A work folder with what commands read, and the results of those that were left alone."""
+
+    def __init__(self, work: Path) -> None:
+        self.work = work
+        self.whole: dict[str, Files] = {}
+        self.seconds: dict[str, float] = {}
+        work.mkdir(parents=True, exist_ok=True)
+        self._must("data", "new", str(work / "SOURCE"), "--cases", "60")
+        images = work / "IMAGES"
+        images.mkdir()
+        for path in sorted((work / "SOURCE" / "imagesTs").iterdir())[:8]:
+            shutil.copy(path, images)
+        data = str(work / "DATA")
+        self._must("data", "import", "folder", str(work / "SOURCE"), "--out", data)
+        steps = f"--model.code-level 1 {_TINY} 20".split()
+        run = ["train", "auto", "--data", data, "--out", str(work / "RUN"), "--minutes", "1"]
+        self._must(*run, *steps, "--train.batch", "8")
+
+    def _must(self, *words: str) -> None:
+        said = self.work / "said"
+        if code := end(start(words, said)):
+            raise RuntimeError(f"{' '.join(words)} ended with {code}: {said.read_text()}")
+
+    def words(self, command: Command, out: Path, root: Path) -> list[str]:
+        """The arguments of a command, by the inputs in a folder."""
+        words = command.words.split()
+        if "calibrate" in words and "RUN" in words:
+            words += ["--data", "DATA"]
+        places = {part: str(root / part) for part in ("SOURCE", "IMAGES", "RUN", "DATA")}
+        return [str(out) if w == "OUT" else places.get(w, w) for w in words]
+
+    def reference(self, name: str) -> tuple[Files, float]:
+        """What a command leaves that nobody disturbs, and how long it takes."""
+        if name not in self.whole:
+            out = self.work / "whole" / name.replace(" ", "-")
+            began = time.monotonic()
+            self._must(*self.words(COMMANDS[name], out, self.work))
+            self.seconds[name] = time.monotonic() - began
+            self.whole[name] = self._kept(COMMANDS[name], out)
+        return self.whole[name], self.seconds[name]
+
+    def _kept(self, command: Command, out: Path) -> Files:
+        return {n: c for n, c in contents(out).items() if n.endswith(command.kept)}
+
+    def trial(self, name: str, disturbance: str, number: int) -> bool:
+        """Disturb a command. Whether that changed its end.
+
+        Raises:
+            AssertionError: Something is half-written, lost or different.
+        """
+        rng = random.Random(f"{name} {disturbance} {number}")
+        command, (whole, seconds) = COMMANDS[name], self.reference(name)
+        with tempfile.TemporaryDirectory(dir=self.work, prefix="trial-") as there:
+            root, out = Path(there), Path(there) / "place" / "out"
+            for part in ("SOURCE", "IMAGES", "RUN", "DATA"):
+                if part == command.reads and disturbance == "remove":
+                    shutil.copytree(self.work / part, root / part)
+                else:
+                    (root / part).symlink_to(self.work / part)
+            (root / "place").mkdir()
+            (root / "place" / "mine.txt").write_text("untouched")
+            words, said = self.words(command, out, root), root / "said"
+            moment = rng.uniform(0, 1.05 * seconds)
+            before = _limit(disturbance, rng, whole) if disturbance in ("disk", "memory") else None
+            pid = start(words, said, before)
+            twin = None
+            if disturbance in ("kill", "stop", "remove"):
+                time.sleep(moment)
+            if disturbance == "kill":
+                os.kill(pid, signal.SIGKILL)
+            elif disturbance == "stop":
+                os.kill(pid, rng.choice((signal.SIGTERM, signal.SIGINT, signal.SIGHUP)))
+            elif disturbance == "remove":
+                _remove(rng, root / command.reads if command.reads else out)
+            elif disturbance == "twin":
+                time.sleep(rng.choice((0.0, moment)))
+                twin = start(words, root / "said-twin")
+            code = end(pid)
+            codes = [code] if twin is None else [code, end(twin)]
+            self._check(command, disturbance, codes, out, root)
+            if disturbance == "remove":  # what was removed is there again
+                words = self.words(command, out, self.work)
+            if not self._complete(command, out, whole):
+                if disturbance == "remove" and command.grows:
+                    shutil.rmtree(out, ignore_errors=True)
+                self._restart(command, words, out, whole, said)
+            return any(codes)
+
+    def _check(
+        self, command: Command, disturbance: str, codes: Sequence[int], out: Path, root: Path
+    ) -> None:
+        """What a disturbed command may leave: whole files, a sentence, and nothing else."""
+        whole = self.whole[next(n for n, c in COMMANDS.items() if c is command)]
+        text = "".join((root / n).read_text() for n in ("said", "said-twin") if (root / n).exists())
+        if "Traceback" in text and disturbance != "memory":
+            raise AssertionError(f"a traceback: {text[-300:]}")
+        if (root / "place" / "mine.txt").read_text() != "untouched":
+            raise AssertionError("a file next to the result has changed")
+        left = [p.name for p in (root / "place").iterdir() if p.name not in ("out", "mine.txt")]
+        if left and (-signal.SIGKILL not in codes and disturbance not in ("stop", "memory")):
+            raise AssertionError(f"left {left[0]} behind")
+        if any(not n.startswith(UNFINISHED) for n in left):
+            raise AssertionError(f"left {left} behind")
+        found = self._kept(command, out)
+        if disturbance == "remove" or not out.exists():
+            return
+        if not command.grows and contents(out) and found != whole:
+            raise AssertionError(f"half a result is there: {sorted(found)}")
+        if "predict" in command.words:
+            wrong = [n for n, content in found.items() if whole.get(n) != content]
+            if wrong:
+                raise AssertionError(f"{wrong[0]} is not what it is without a disturbance")
+        if disturbance == "twin" and 0 not in codes:
+            raise AssertionError(f"neither of two commands succeeded: {codes}, {text[-300:]}")
+        if disturbance == "twin" and found != whole:
+            raise AssertionError("two commands at once gave another result than one")
+
+    def _complete(self, command: Command, out: Path, whole: Files) -> bool:
+        return out.is_dir() and self._kept(command, out) == whole
+
+    def _restart(
+        self, command: Command, words: list[str], out: Path, whole: Files, said: Path
+    ) -> None:
+        code = end(start([*words, *command.again], said))
+        if code:
+            raise AssertionError(f"started again, it ends with {code}: {said.read_text()[-300:]}")
+        found = self._kept(command, out)
+        if found.keys() != whole.keys():
+            raise AssertionError(f"started again, it leaves {sorted(found)}")
+        if wrong := [n for n in whole if found[n] != whole[n]]:
+            raise AssertionError(f"started again, it gives another {wrong[0]}")
+
+
+def _limit(disturbance: str, rng: random.Random, whole: Files) -> Callable[[], None]:
+    """Files of at most so many bytes, as on a full disk; or little more memory than there is."""
+    largest = max(len(content) for content in whole.values())
+    size, more = rng.randrange(largest + 1000), rng.randrange(1 << 28)
+
+    def disk() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+    def memory() -> None:
+        now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (now + more, now + more))
+
+    return disk if disturbance == "disk" else memory
+
+
+def _remove(rng: random.Random, folder: Path) -> None:
+    """A file of a folder, or the folder."""
+    files = sorted(p for p in folder.rglob("*") if p.is_file()) if folder.is_dir() else []
+    if rng.random() < 0.2:
+        shutil.rmtree(folder, ignore_errors=True)
+    elif files:
+        with contextlib.suppress(FileNotFoundError):
+            rng.choice(files).unlink()
+
+
+def disturb(
+    counts: dict[str, Any],
+    trials: int,
+    pairs: Sequence[tuple[str, str]],
+    work: Path,
+    path: Path | None = None,
+) -> list[str]:
+    """Run the next trials of each pair of command and disturbance; returns what was found now."""
+    chaos, found = Chaos(work), list[str]()
+    for _ in range(trials):
+        for name, disturbance in pairs:
+            key = f"{name}: {disturbance}"
+            count = counts.setdefault(key, {"tried": 0, "hit": 0, "findings": []})
+            try:
+                count["hit"] += chaos.trial(name, disturbance, count["tried"])
+            except AssertionError as error:
+                found.append(f"{key} {count['tried']}: {error}")
+                count["findings"].append(found[-1])
+                print(found[-1], file=sys.stderr)
+            count["tried"] += 1
+        if path is not None:
+            write_atomic(path, (json.dumps(counts, indent=1) + "\n").encode())
+            tried = sum(c["tried"] for c in counts.values())
+            print(f"{tried} trials", file=sys.stderr)
+    return found
+
+
+def run() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trials", type=int, default=20, help="of each command and disturbance")
+    parser.add_argument("--command", choices=list(COMMANDS), nargs="*", default=list(COMMANDS))
+    parser.add_argument("--disturbance", choices=DISTURBANCES, nargs="*", default=DISTURBANCES)
+    parser.add_argument("--counts", type=Path, default=reliability.CHAOS)
+    parser.add_argument("--page", type=Path, default=reliability.PAGE)
+    arguments = parser.parse_args()
+    counts = reliability.read(arguments.counts)
+    pairs = [(c, d) for d in arguments.disturbance for c in arguments.command]
+    with tempfile.TemporaryDirectory(prefix="mue-chaos-") as work:
+        found = disturb(counts, arguments.trials, pairs, Path(work) / "work", arguments.counts)
+    reliability.write_page(arguments.page, chaos=arguments.counts)
+    sys.exit(bool(found))
+
+
+if __name__ == "__main__":
+    run()
