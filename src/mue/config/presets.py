@@ -182,7 +182,7 @@ def toy(_: Schedule = "short") -> Config:
             reconstruction=0.1, sharpness=10.0, balance_until=0.2, prior_from=0.1
         ),
         train=replace(
-            _COSINE, steps=500, batch=64, lr=8e-3, ema=0.99, save_every=100, validate_every=100
+            _COSINE, steps=800, batch=64, lr=8e-3, ema=0.99, save_every=200, validate_every=200
         ),
     )
 
