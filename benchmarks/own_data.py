@@ -5,7 +5,9 @@
 
 Every step is a command of `mue`, printed before it runs. The references are a plain U-Net by the
 same settings and the best constant ranking: the same masks, with the same probabilities, for every
-image, fitted to the training set. OUT/own_data.json has the numbers of all on the test set.
+image, fitted to the training set. OUT/own_data.json has the numbers of all on the test set. What is
+done already is not done again, so that the same command continues after a stop; `--device cuda` is
+for a GPU, and other options go to `mue train auto`: `--seed 1 --minutes 10`.
 """
 
 from __future__ import annotations
@@ -47,6 +49,22 @@ def command(*words: object) -> float:
     began = time.monotonic()
     mue(arguments)
     return time.monotonic() - began
+
+
+class Clock:
+    """Seconds of each step, kept in a file: a step that is done is not timed again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.seconds: dict[str, float] = json.loads(path.read_text()) if path.exists() else {}
+
+    def run(self, name: str, done: Path, *words: object) -> None:
+        """Run a command unless the file that it ends with is there."""
+        if done.exists():
+            return
+        took = command(*words)
+        self.seconds[name] = round(self.seconds.get(name, 0.0) + took, 1)
+        self.path.write_text(json.dumps(self.seconds, indent=2) + "\n")
 
 
 def as_masks(y: Tensor) -> Tensor:
@@ -126,20 +144,24 @@ def run(arguments: argparse.Namespace, overrides: Sequence[str]) -> dict[str, An
     out: Path = arguments.out
     source, prepared = arguments.source, out / "prepared"
     if source.is_file():
-        with tarfile.open(source) as archive:
-            archive.extractall(out / "source", filter="data")
+        if not (out / "source").exists():
+            with tarfile.open(source) as archive:
+                archive.extractall(out / "source", filter="data")
         source = out / "source"
     patterns = [("--image", arguments.image), ("--mask", arguments.mask)]
     flags = [word for flag, value in patterns if value for word in (flag, value)]
-    seconds = {"import": command("data", "import", "folder", source, "--out", prepared, *flags)}
+    clock, device = Clock(out / "seconds.json"), ("--device", arguments.device)
+    to = ("--out", prepared)
+    clock.run("import", prepared, "data", "import", "folder", source, *to, *flags)
     found: dict[str, Any] = {}
     for name, flag in (("ours", ()), ("unet", ("--baseline", "unet"))):
         folder = out / name
-        to = ("--out", folder)
-        seconds[f"train {name}"] = command(
-            "train", "auto", "--data", prepared, *to, *flag, *overrides
-        )
-        seconds[f"evaluate {name}"] = command("evaluate", folder, "--data", prepared)
+        done = folder / "report-test.json"
+        train = ["train", "auto", "--data", prepared, "--out", folder, *flag, *overrides]
+        train += ["--compute.device", arguments.device]
+        train += ["--resume"] if (folder / "config.json").exists() else []
+        clock.run(f"train {name}", done, *train)
+        clock.run(f"evaluate {name}", done, "evaluate", folder, "--data", prepared, *device)
         found[name] = summary(folder)
     opened = open_prepared(prepared)
     train, test = (Slices(opened, split) for split in ("train", "test"))
@@ -152,13 +174,14 @@ def run(arguments: argparse.Namespace, overrides: Sequence[str]) -> dict[str, An
         "masks": int((p > 1e-3).sum()),
     }
     images = [source / row.source for row in test.rows][: arguments.predicted]
-    seconds["predict"] = command("predict", out / "ours", *images, "--out", out / "answers")
+    answers = out / "answers"
+    clock.run("predict", answers, "predict", out / "ours", *images, "--out", answers, *device)
     return {
-        "device": device_name(choose_device()),
+        "device": device_name(choose_device(arguments.device)),
         "commit": commit(),
         "data": opened.digest,
         "images": {s: len(opened.members(s)) for s in ("train", "val", "test")},
-        "seconds": {name: round(value, 1) for name, value in seconds.items()},
+        "seconds": clock.seconds,
         "models": found,
     }
 
@@ -170,6 +193,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--image", help="pattern of the images")
     parser.add_argument("--mask", help="pattern of the masks")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--predicted", type=int, default=8, help="test images that are answered")
     arguments, overrides = parser.parse_known_args()
     arguments.out.mkdir(parents=True, exist_ok=True)

@@ -225,3 +225,32 @@ def test_an_import_that_makes_no_sense_is_refused(mue, tmp_path, arguments, word
     (sentence,) = [line for line in said.err.splitlines() if line.startswith("mue: ")]
     assert words in sentence
     assert tree(tmp_path) == before
+
+
+def _affine_of_another_scan(folder: Path) -> tuple[str, list[str]]:
+    voxels, moved = np.zeros((4, 5, 3), np.uint8), np.eye(4)
+    moved[0, 3] = 7
+    for i in range(2):
+        (folder / f"c{i}").mkdir(parents=True)
+        nib.save(nib.Nifti1Image(voxels, np.eye(4)), folder / f"c{i}" / "image.nii.gz")
+        nib.save(nib.Nifti1Image(voxels, moved), folder / f"c{i}" / "seg1.nii.gz")
+    words = "c0: c0/seg1.nii.gz has an affine that puts it up to 7 mm away from c0/image.nii.gz; re"
+    return words, ["--image", "{case}/image.nii.gz", "--mask", "{case}/seg{rater}.nii.gz"]
+
+
+def _two_images_of_one_case(folder: Path) -> tuple[str, list[str]]:
+    for name in ("one/a.png", "two/a.png", "masks/a_1.png"):
+        png(folder / name, np.zeros((4, 4)))
+    words = "a: has two files for one image, one/a.png and two/a.png"
+    return words, ["--image", "*o*/{case}.png", "--mask", "masks/{case}_{rater}.png"]
+
+
+@pytest.mark.parametrize("make", [_affine_of_another_scan, _two_images_of_one_case])
+def test_files_that_do_not_belong_together_are_refused(mue, tmp_path, make):
+    words, patterns = make(tmp_path / "files")
+    before = tree(tmp_path)
+    said = mue("data", "import", "folder", "files", "--out", "out", *patterns)
+    assert (said.code, said.out) == (2, "")
+    (sentence,) = [line for line in said.err.splitlines() if line.startswith("mue: ")]
+    assert sentence.startswith(f"mue: {words}")
+    assert tree(tmp_path) == before

@@ -23,7 +23,7 @@ MINUTES = 5.0
 SAMPLES = 16
 """Answers sampled in a step where raters have weights: each costs next to nothing."""
 _LONGEST_SIDE = {"cuda": 256, "cpu": 128}  # of a patch
-_PIXELS = {"cuda": 1 << 20, "cpu": 1 << 16}  # of a batch
+_PIXELS = {"cuda": 1 << 20, "cpu": 1 << 15}  # of a batch: on a CPU more steps help more
 _VALIDATED = {"cuda": 1 << 27, "cpu": 1 << 22}  # pixels of the inputs of a validation
 _WIDTHS = {"cuda": (32, 64, 128, 160, 192, 192, 192), "cpu": (8, 16, 32, 64, 64, 64, 64)}
 _LEVELS = 5  # that feed the decoder, at most

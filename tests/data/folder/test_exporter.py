@@ -1,18 +1,24 @@
 """What is exported and imported again is the same."""
 
 import dataclasses
+import os
+import shlex
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import mue
+from mue.commands.export_folder import export_folder
 from mue.data.folder.exporter import export_cases
 from mue.data.folder.importer import is_ct, read_cases
 from mue.data.folder.layout import find_by_layout, read_description, with_patients
 from mue.data.images.image import Axis, Geometry
+from mue.data.lidc.importer import read_items
 from mue.data.prepared.item import Item
 from mue.data.prepared.splits import SPLITS, split_of
 from mue.data.prepared.store import Prepared, open_prepared, write_prepared
+from mue.evaluation.raters import evaluate_raters
 
 RANDOM = np.random.default_rng(0)
 AFFINE = np.array([[-0.5, 0, 0, 10], [0, 0.75, 0, -3], [0, 0, 2.5, 7], [0, 0, 0, 1.0]])
@@ -169,3 +175,31 @@ def test_what_the_layout_cannot_hold_is_refused_and_nothing_is_left(tmp_path, it
     with pytest.raises(ValueError, match=words):
         export_cases(found, tmp_path / "folder")
     assert not (tmp_path / "folder").exists()
+
+
+@pytest.mark.data
+def test_lidc_exported_and_imported_is_evaluated_to_the_same_numbers(tmp_path):
+    data = Path(os.environ.get("MUE_DATA", Path(__file__).parents[4] / "shared" / "data"))
+    archive = data / "lidc" / "lidc-slices-val.tar.gz"
+    if not archive.exists():
+        pytest.skip(f"needs {archive.name} in {data}")
+    patients = dict[str, None]()
+    some: list[Item] = []
+    for item in read_items([archive], "slices"):
+        assert isinstance(item, Item)
+        patients[item.patient] = None
+        if len(patients) > 3:
+            break
+        some.append(item)
+    before = prepare(some, tmp_path / "lidc")
+    exported = export_folder(tmp_path / "lidc", out=tmp_path / "files")
+    options = shlex.split(exported.command)[5:-2]
+    after = imported(exported.folder, options, tmp_path / "again")
+    check_same(before, after)
+    predictor = mue.load("lidc-exact")
+    one, two = (
+        evaluate_raters(predictor, folder, split="val").report()
+        for folder in (before.folder, after.folder)
+    )
+    del one["data"], two["data"]  # the digest of the names, too
+    assert one == two
