@@ -35,6 +35,7 @@ from mue.atomic import UNFINISHED, write_atomic
 from mue.cli.main import main
 
 torch.set_num_threads(1)
+os.environ["MUE_COMMIT"] = "chaos"  # a commit meanwhile would make another config.json
 DISTURBANCES = ("kill", "stop", "disk", "memory", "remove", "twin")
 Files = dict[str, bytes]
 _PATIENCE = 120.0  # seconds after which a command hangs

@@ -155,6 +155,14 @@ def test_answers_by_other_settings_are_not_mixed(trained, baselines, images, tmp
     assert files(out) == before
 
 
+@pytest.mark.parametrize("content", ["{bad", "[1]", "3"])
+def test_damaged_settings_are_refused_in_a_sentence(trained, images, tmp_path, content):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mue-predict.json").write_text(content)
+    with pytest.raises(ValueError, match="must be what `mue predict` wrote, and it is damaged"):
+        mue.predict(trained, images, out=tmp_path / "out", device="cpu")
+
+
 def test_bad_images_are_left_out_and_named(trained, images, tmp_path):
     images[0].write_bytes(b"no image")
     out = tmp_path / "out"

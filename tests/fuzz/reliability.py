@@ -57,10 +57,15 @@ _FOUND = """\
 
 ## What was found
 
-Everything that the first runs found was mended and is a test now; among it:
+What was found so far is mended and is a test now:
 
-- DICOM that claims 2^31 frames kept the reader busy for minutes: frames are counted first.
-- `k` given as a fraction, a text or a truth value raised Python's and torch's errors.
+- TIFF whose pages form a circle kept the reader busy for minutes, as did DICOM that claims 2^31
+  frames: pages and frames are counted first.
+- Damaged RLE in DICOM ended the process: the decoder's plugin panics, which is no `Exception`.
+- A damaged header of `items.npy` raised an error of Python's tokenizer.
+- `k` as text or as a truth value raised Python's and torch's errors.
+- A damaged `mue-predict.json` in the output folder raised an error of JSON.
+- A table of splits that is a pipe or a device was read without end.
 - The NIfTI library wrote about odd headers on stderr.
 """
 

@@ -213,7 +213,13 @@ def _require_same(folder: Path, settings: bytes) -> None:
         raise MueError(
             f"{folder} must be empty or not exist yet, or hold answers, and it holds files"
         )
-    before, now = json.loads((folder / SETTINGS).read_bytes()), json.loads(settings)
+    try:
+        before, now = dict(json.loads((folder / SETTINGS).read_bytes())), json.loads(settings)
+    except (ValueError, TypeError, RecursionError):
+        raise MueError(
+            f"{folder / SETTINGS} must be what `mue predict` wrote, and it is damaged; "
+            "take another folder"
+        ) from None
     for name, value in now.items():
         if name != "model" and before.get(name) != value:
             raise MueError(

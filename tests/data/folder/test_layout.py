@@ -1,6 +1,7 @@
 """Which files belong to which case, by names alone: the files are empty."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -261,3 +262,10 @@ def test_a_bad_description_is_one_sentence(tmp_path, content, words):
     with pytest.raises(MueError, match=words) as caught:
         read_description(tmp_path)
     assert "\n" not in str(caught.value)
+
+
+def test_a_table_of_splits_that_is_a_pipe_is_not_opened(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(MueError, match="must be a table of splits, and is not: it is no plain"):
+            with_patients([], None, path)

@@ -296,6 +296,8 @@ def _read_splits(path: Path) -> dict[str, Split]:
     """The split of each case or patient, by a table of two columns."""
     known: dict[str, Split] = {name: name for name in SPLITS}
     try:
+        if path.exists() and not path.is_file():  # reading a pipe or a device may never end
+            raise MueError("it is no plain file")
         if path.stat().st_size > _MAX_CSV_BYTES:
             raise MueError(f"it has {path.stat().st_size} bytes")
         rows = list(csv.DictReader(path.read_text(encoding="utf-8-sig").splitlines()))
