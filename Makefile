@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo viewer test test-browser fuzz chaos check format bench results results-lidc results-compare results-performance results-seeds clean
+.PHONY: demo viewer test test-browser test-malformed fuzz chaos check format bench results results-lidc results-compare results-performance results-seeds clean
 
 demo: .venv/installed
 	$(BIN)/mue demo
@@ -12,15 +12,15 @@ demo: .venv/installed
 viewer: .venv/installed
 	$(BIN)/mue serve $(ARGS)
 
-# A process for each core, at most eight; the tests of a file stay in one.
-test: .venv/installed
+# A process for each core, at most eight; the tests of a file stay in one. Where there is a Chromium,
+# the page is tested in it, else these tests are skipped.
+test: .venv/installed $(if $(shell command -v chromium),.venv/browser)
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile
 
 # Debian's Chromium, and Playwright without a browser of its own. Screenshots go to SHOTS.
 SHOTS ?= runs/screenshots
-test-browser: .venv/installed
+test-browser: .venv/browser
 	command -v chromium || (apt-get update && apt-get install --yes chromium)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt '.[browser]'
 	MUE_SCREENSHOTS=$(SHOTS) $(BIN)/python -m pytest -m browser tests/service
 
 # It goes on where the last call ended, and writes docs/reliability.md. ARGS are its options.
@@ -44,6 +44,15 @@ format: .venv/installed
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $@
+
+.venv/browser: .venv/installed
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[browser]'
+	touch $@
+
+# COUNT damaged and malicious uploads, to an application in the process.
+COUNT ?= 10000
+test-malformed: .venv/installed
+	$(BIN)/python benchmarks/malformed.py --count $(COUNT)
 
 clean:
 	rm -rf .venv .pytest_cache .ruff_cache

@@ -2,8 +2,9 @@
 
     python benchmarks/serve.py --clients 64 --seconds 60
 
-Prints requests per second of both, their ratio, statuses, latencies, and how the memory of the
-server grew after the first quarter. `--kill` ends the server in the middle with SIGKILL and starts
+Prints requests per second of both, their ratio, statuses, latencies, and the memory of the server
+in each quarter after the first: a batch at work takes memory for a moment, so that single samples
+differ. `--kill` ends the server in the middle with SIGKILL and starts
 it again; its clients try again until they have their answers.
 """
 
@@ -164,8 +165,12 @@ def main(
     said = ", ".join(f"{n} x {status}" for status, n in load.statuses.items())
     print(f"{clients} clients, batches of {batch}: {many:.2f}/s, median {_ms(load.seconds)}")
     print(f"ratio {many / one:.2f}; {said}; every request has its answer")
-    warm = sizes[len(sizes) // 4 :]
-    print(f"memory {warm[0]:.0f} MiB, later at most {max(warm):.0f} ({max(warm) / warm[0]:.1%})")
+    quarter = len(sizes) // 4
+    parts = [sizes[i * quarter : (i + 1) * quarter] for i in range(1, 4)]
+    for name, of in (("median", statistics.median), ("at most", max)):
+        found = [of(part) for part in parts]
+        said = ", ".join(f"{size:.0f}" for size in found)
+        print(f"memory {name} {said} MiB in the later quarters ({found[-1] / found[0] - 1:+.1%})")
 
 
 def _ms(seconds: list[float]) -> str:
