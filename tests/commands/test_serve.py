@@ -40,6 +40,15 @@ def test_fewer_replicas_at_most_than_at_least_are_refused():
         mue.serve([], replicas=3, max_replicas=2)
 
 
+def test_a_port_in_use_is_refused_before_a_model_is_loaded():
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(MueError, match=f"cannot listen on 127.0.0.1, port {port}: .*--port"):
+            mue.serve(["there-is-no-such-model"], port=port)
+
+
 def test_a_model_of_vectors_is_refused():
     import torch
 

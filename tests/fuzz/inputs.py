@@ -6,6 +6,7 @@ checksum, so that no reader could know. Where it has one, a change is an Asserti
 """
 
 import contextlib
+import copy
 import dataclasses
 import functools
 import gzip
@@ -385,7 +386,7 @@ def _odd_json(content: Any, rng: Random) -> Any:
             if rng.random() < 0.15:
                 del inner[key]
             else:
-                inner[key] = rng.choice(_STRANGE)
+                inner[key] = copy.deepcopy(rng.choice(_STRANGE))
             break
     return content
 
@@ -602,7 +603,6 @@ _COMMANDS = (
     "data import folder DATA --out OUT",
     "data inspect DATA --out OUT",
     "data export DATA --out OUT",
-    "serve RUN",
 )
 _WORDS = (
     *("--k", "--help", "--json", "--resume", "--version", "--train.steps", "--train.batch"),

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import logging
 import os
+import socket
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -79,9 +80,10 @@ def serve(
         raise MueError(f"`replicas` must be in 1..{limit}, got {replicas}; see --max-replicas")
     replicated = _replicated() if limit > 1 else None
     load = functools.partial(_load, list(models) or list(MODELS), device)
-    predictors = load()  # with replicas to check them: each has its own
-    shown = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
     with contextlib.ExitStack() as running:
+        listening = running.enter_context(_bind(host, port))
+        shown = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}/"
+        predictors = load()  # with replicas to check them: each has its own
         if replicated is None:
             app = create_app(predictors, settings)
         else:
@@ -89,7 +91,7 @@ def serve(
             numbers = {"replicas": replicas, "max_replicas": limit, "gpu": gpu}
             app = running.enter_context(replicated(load, settings, **numbers))
         print(f"mue {__version__} serves {shown}", file=sys.stderr)  # noqa: T201
-        uvicorn.run(
+        config = uvicorn.Config(
             app,
             host=host,
             port=port,
@@ -101,6 +103,23 @@ def serve(
             timeout_graceful_shutdown=_STOP,
             h11_max_incomplete_event_size=1 << 16,
         )
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """A socket with the address, before anything is loaded."""
+    found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        if os.name == "posix":  # on Windows it would share the port with another program
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((host, port))
+    except (OSError, UnicodeError) as error:
+        found.close()
+        raise MueError(
+            f"`mue serve` cannot listen on {host}, port {port}: {error}; "
+            "choose another --host or --port"
+        ) from None
+    return found
 
 
 def _load(models: list[Model], device: Device) -> dict[str, Predictor]:

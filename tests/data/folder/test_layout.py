@@ -255,6 +255,9 @@ def test_a_description_is_that_of_nnunet(tmp_path):
         ('{"rater_weights": {"r0": -1}}', "rater_weights must be positive"),
         ('{"rater_weights": 3}', "dataset.json must hold"),
         ("[" * 100_000, "dataset.json must hold"),
+        ('{"labels": {"a": 0, "b": Infinity}}', "dataset.json must hold"),
+        ('{"channel_names": {"0": "x", "1e30": "y"}}', "dataset.json must hold"),
+        (f'{{"channel_names": "xy", "labels": {{"a": 0, "b": {10**30}}}}}', "dataset.json must"),
     ],
 )
 def test_a_bad_description_is_one_sentence(tmp_path, content, words):

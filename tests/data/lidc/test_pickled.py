@@ -1,6 +1,7 @@
 import os
 import pickle
 import struct
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -228,6 +229,16 @@ def test_a_few_bytes_do_not_run_without_end(write: Callable[..., Path], program:
     assert len(program) < 120
     with pytest.raises(MueError, match="the pickle"):
         imported(write(program))
+
+
+def test_an_array_of_gigabytes_that_is_not_there_takes_no_memory(write: Callable[..., Path]):
+    path = write(b"\x80\x05\x96" + (1 << 32).to_bytes(8, "little") + b"abc.")
+    tracemalloc.start()
+    (found,) = read(path, None, lambda _: None)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert isinstance(found, Rejected)
+    assert peak < 1 << 24
 
 
 def test_an_index_of_gigabytes_takes_no_memory(write: Callable[..., Path]):

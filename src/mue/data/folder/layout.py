@@ -79,7 +79,14 @@ def read_description(source: Path) -> Description:
             weights=weights,
             known=content.get("known_probabilities") is True,
         )
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (
+        ValueError,
+        TypeError,
+        LookupError,
+        OverflowError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         raise MueError(
             f"{path} must hold channel_names, labels and file_ending as nnU-Net has them, "
             f"and does not: {error}"

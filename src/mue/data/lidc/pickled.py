@@ -160,6 +160,12 @@ def _checked(load: Callable[[Any], None], keys: slice) -> Callable[[Any], None]:
     return checked
 
 
+def _load_bytearray(unpickler: Any) -> None:
+    """Read the bytes, then take memory for them; the library does it the other way round."""
+    length = int.from_bytes(unpickler.read(8), "little")
+    unpickler.append(bytearray(unpickler.read(length)))
+
+
 _HASHES = {
     pickle.SETITEM: slice(-2, -1),
     pickle.SETITEMS: slice(0, None, 2),
@@ -181,6 +187,7 @@ class _Unpickler(_python):
     dispatch = _python.dispatch | {
         op[0]: _checked(_python.dispatch[op[0]], keys) for op, keys in _HASHES.items()
     }
+    dispatch[pickle.BYTEARRAY8[0]] = _load_bytearray
 
     def __init__(self, file: IO[bytes], name: str, size: int) -> None:
         super().__init__(_BoundedFile(file, size), encoding="latin1")
