@@ -10,17 +10,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
-import os
 import statistics
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 from mue.config.presets import preset
 from mue.config.schema import Config
 from pages import ROOT, insert, markdown
-from seeds import REPORT, numbers, provenance, run, seeds
+from seeds import REPORT, numbers, provenance, run_all, seeds
 
 MEAN, P95 = 0.02, 0.04
 """What a run has to reach."""
@@ -73,19 +70,16 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     asked = parser.parse_args()
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // asked.jobs)))
-    with ProcessPoolExecutor(asked.jobs, multiprocessing.get_context("spawn")) as pool:
-        work = [
-            pool.submit(
-                run,
-                asked.out / name.replace(" ", "-") / str(seed),
-                variant(remedies, seed, asked.device),
-            )
-            for seed in asked.seeds
-            for name, remedies in VARIANTS.items()
-        ]
-        for done in work:
-            done.result()
+    work = [
+        (
+            asked.out / name.replace(" ", "-") / str(seed),
+            variant(remedies, seed, asked.device),
+            None,
+        )
+        for seed in asked.seeds
+        for name, remedies in VARIANTS.items()
+    ]
+    run_all(work, asked.jobs)
     text = f"{table(asked.out)}\n\n{provenance(asked.out)}"
     insert(ROOT / "docs" / "paper.md", text, "remedies")
 

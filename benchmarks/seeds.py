@@ -18,7 +18,7 @@ import multiprocessing
 import os
 import statistics
 from collections.abc import Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -97,15 +97,20 @@ def train_all(
     presets: Sequence[str], seeds: Sequence[int], out: Path, data: Path | None, jobs: int
 ) -> None:
     """Train every preset with every seed, so many at once."""
+    work: list[tuple[Path, Config, Path | None]] = []
+    for name, seed in itertools.product(presets, seeds):
+        config = preset(name)
+        config = replace(config, train=replace(config.train, seed=seed))
+        where = data if config.data.name == "slices" else None
+        work.append((out / name / str(seed), config, where))
+    run_all(work, jobs)
+
+
+def run_all(work: Sequence[tuple[Path, Config, Path | None]], jobs: int) -> None:
+    """Call `run` with each of these arguments, so many at once; they share the cores."""
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // jobs)))
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
-        work: list[Future[None]] = []
-        for name, seed in itertools.product(presets, seeds):
-            config = preset(name)
-            config = replace(config, train=replace(config.train, seed=seed))
-            where = data if config.data.name == "slices" else None
-            work.append(pool.submit(run, out / name / str(seed), config, where))
-        for done in work:
+        for done in [pool.submit(run, *arguments) for arguments in work]:
             done.result()
 
 
