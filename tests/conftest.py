@@ -39,6 +39,20 @@ os.environ["OMP_NUM_THREADS"] = "1"  # nor in the processes that tests start
 Tiny = Callable[..., Config]
 
 
+@pytest.fixture
+def real_data() -> Callable[..., list[Path]]:
+    """Files of the real data sets by their names; without them the test is skipped."""
+    folder = Path(os.environ.get("MUE_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+    def find(*names: str) -> list[Path]:
+        found = [folder / name for name in names]
+        if not all(path.exists() for path in found):
+            pytest.skip(f"needs {' and '.join(names)} in {folder}")
+        return found
+
+    return find
+
+
 @pytest.fixture(scope="session")
 def tiny() -> Tiny:
     """Makes a configuration whose training takes milliseconds a step."""

@@ -1,6 +1,5 @@
 import json
 import math
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -91,11 +90,8 @@ def test_the_bundled_models_of_the_guessing_game_are_healthy(name):
 
 @pytest.mark.data
 @pytest.mark.slow
-def test_real_raters_who_disagree_are_no_finding(tmp_path):
-    data = Path(os.environ.get("MUE_DATA", Path(__file__).parents[3] / "shared" / "data"))
-    archives = [data / "lidc" / f"lidc-slices-{name}.tar.gz" for name in ("val", "train-0")]
-    if not all(path.exists() for path in archives):
-        pytest.skip(f"needs {' and '.join(path.name for path in archives)} in {data / 'lidc'}")
+def test_real_raters_who_disagree_are_no_finding(real_data, tmp_path):
+    archives = real_data("lidc/lidc-slices-val.tar.gz", "lidc/lidc-slices-train-0.tar.gz")
     prepared = open_prepared(import_lidc(archives, out=tmp_path / "lidc").folder)
     predictor = mue.load("bundled:lidc-exact", device="cpu")
     report = health(predictor, Slices(prepared, "val"), train=Slices(prepared, "train"))

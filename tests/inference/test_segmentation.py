@@ -1,7 +1,6 @@
 import gzip
 import io
 import json
-import os
 import shutil
 import subprocess
 import tarfile
@@ -222,11 +221,8 @@ def test_dciodvfy_finds_no_error_without_any_pixel(ct, tmp_path):
 
 
 @pytest.mark.data
-def test_a_real_series_is_segmented_without_an_error(tmp_path):
-    data = Path(os.environ.get("MUE_DATA", Path(__file__).parents[3] / "shared" / "data"))
-    source = data / "lidc-dicom" / "LIDC-IDRI-0003-part.tar.gz"
-    if not source.exists():
-        pytest.skip(f"needs {source.name} in {data}")
+def test_a_real_series_is_segmented_without_an_error(real_data, tmp_path):
+    (source,) = real_data("lidc-dicom/LIDC-IDRI-0003-part.tar.gz")
     with tarfile.open(source) as tar:
         tar.extractall(tmp_path, filter="data")
     folder = next(tmp_path.rglob("*.dcm")).parent

@@ -1,7 +1,6 @@
 """What is exported and imported again is the same."""
 
 import dataclasses
-import os
 import shlex
 from pathlib import Path
 
@@ -178,11 +177,8 @@ def test_what_the_layout_cannot_hold_is_refused_and_nothing_is_left(tmp_path, it
 
 
 @pytest.mark.data
-def test_lidc_exported_and_imported_is_evaluated_to_the_same_numbers(tmp_path):
-    data = Path(os.environ.get("MUE_DATA", Path(__file__).parents[4] / "shared" / "data"))
-    archive = data / "lidc" / "lidc-slices-val.tar.gz"
-    if not archive.exists():
-        pytest.skip(f"needs {archive.name} in {data}")
+def test_lidc_exported_and_imported_is_evaluated_to_the_same_numbers(real_data, tmp_path):
+    (archive,) = real_data("lidc/lidc-slices-val.tar.gz")
     patients = dict[str, None]()
     some: list[Item] = []
     for item in read_items([archive], "slices"):

@@ -234,11 +234,8 @@ def test_two_series_in_a_folder_are_refused(series, ct_slice):
 
 
 @pytest.mark.data
-def test_a_real_series_is_read(tmp_path):
-    data = Path(os.environ.get("MUE_DATA", Path(__file__).parents[4] / "shared" / "data"))
-    source = data / "lidc-dicom" / "LIDC-IDRI-0003-part.tar.gz"
-    if not source.exists():
-        pytest.skip(f"needs {source.name} in {data}")
+def test_a_real_series_is_read(real_data, tmp_path):
+    (source,) = real_data("lidc-dicom/LIDC-IDRI-0003-part.tar.gz")
     with tarfile.open(source) as tar:
         tar.extractall(tmp_path, filter="data")
     folder = next(tmp_path.rglob("*.dcm")).parent

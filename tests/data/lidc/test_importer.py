@@ -1,4 +1,3 @@
-import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -104,12 +103,9 @@ def test_options_that_show_nothing_are_refused(
 
 
 @pytest.mark.data
-def test_dicom_gives_the_published_slices_bit_for_bit():
-    data = Path(os.environ.get("MUE_DATA", Path(__file__).parents[4] / "shared" / "data"))
-    piece = data / "lidc-dicom" / "LIDC-IDRI-0003-part.tar.gz"
-    slices = data / "lidc" / "lidc-slices-train-1.tar.gz"
-    if not (piece.exists() and slices.exists()):
-        pytest.skip(f"needs {piece.name} and {slices.name} in {data}")
+def test_dicom_gives_the_published_slices_bit_for_bit(real_data):
+    names = "lidc-dicom/LIDC-IDRI-0003-part.tar.gz", "lidc/lidc-slices-train-1.tar.gz"
+    piece, slices = real_data(*names)
     published = {
         item.key: item
         for item in read_items([slices], "slices")
