@@ -15,7 +15,7 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 
 def planned(
-    name: str = "guess", device: torch.device = CPU, *, steps: int = 5000, **compute: Any
+    name: str = "guess", device: torch.device = CPU, *, steps: int = 6000, **compute: Any
 ) -> Plan:
     config = preset(name)
     train = dataclasses.replace(config.train, steps=steps)

@@ -196,11 +196,11 @@ def toy_vq(_: Schedule = "short") -> Config:
         objective=ObjectiveConfig(reconstruction=0.1, prior_from=0.1),
         train=replace(
             _COSINE,
-            steps=1500,
+            steps=2000,
             batch=64,
             lr=2e-3,
             warmup=30,
-            ema=0.99,
+            ema=0.997,
             save_every=500,
             validate_every=250,
         ),

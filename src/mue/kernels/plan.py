@@ -13,8 +13,8 @@ from mue import collectives
 from mue.config.schema import Config
 from mue.training.state import use_bfloat16
 
-COMPILE_PAYS = 2000
-"""Steps below which compiling a step takes longer than it saves."""
+COMPILE_PAYS = {"cpu": 6000, "cuda": 2000}
+"""Steps below which compiling a step takes longer than it saves, by the type of the device."""
 SHARED_KIB = 227
 """KiB of shared memory per block that the kernels are made for: that of an H100."""
 
@@ -131,8 +131,9 @@ def _no_kernels(config: Config, device: torch.device, *, bfloat16: bool) -> str 
 def _no_compile(config: Config, device: torch.device) -> str | None:
     if device.type == "cuda" and importlib.util.find_spec("triton") is None:
         return "Triton is not installed, which torch.compile needs"
-    if config.compute.compile == "auto" and config.train.steps < COMPILE_PAYS:
-        return f"below {COMPILE_PAYS} steps it takes longer than it saves"
+    enough = COMPILE_PAYS.get(device.type, 0)
+    if config.compute.compile == "auto" and config.train.steps < enough:
+        return f"below {enough} steps it takes longer than it saves"
     if device.type == "cpu" and not any(map(shutil.which, ("g++", "clang++", "c++"))):
         return _NO_COMPILER
     return None
