@@ -6,7 +6,8 @@
 
 Each run is trained into OUT/PRESET/SEED and evaluated there on the test split. What is finished is
 kept: an interrupted command goes on where it was. `--jobs` trainings run at once and share the
-cores. Without a preset nothing is trained: the runs in OUT are put into docs/seeds.md.
+cores. Without a preset nothing is trained: the runs in OUT are put into docs/seeds.md, where the
+rows of presets that have no run in OUT stay as they are.
 """
 
 from __future__ import annotations
@@ -29,9 +30,11 @@ import mue
 from mue.config.presets import preset
 from mue.config.schema import Config
 from mue.training.checkpoint import origin
-from pages import ROOT, insert, markdown
+from pages import ROOT, between, insert, markdown, tables
 
 REPORT = "report-test.json"
+PAGE = ROOT / "docs" / "seeds.md"
+COLUMNS = ("preset", "metric", "seeds", "median", "worst", "at seed", "best", "commit")
 
 
 def seeds(text: str) -> list[int]:
@@ -77,20 +80,22 @@ def rows(out: Path) -> list[list[str]]:
             worst = max(each, key=each.__getitem__)
             median = statistics.median(each.values())
             cells = [f"{median:.4f}", f"{each[worst]:.4f}", str(worst), f"{min(each.values()):.4f}"]
-            found.append([f"`{folder.name}`", metric, str(len(each)), *cells])
+            found.append([f"`{folder.name}`", metric, str(len(each)), *cells, commits(folder)])
     return found
 
 
-def table(out: Path) -> str:
-    """The results as Markdown."""
-    columns = ["preset", "metric", "seeds", "median", "worst", "at seed", "best"]
-    return markdown(columns, rows(out), left=2)
+def commits(folder: Path) -> str:
+    """Where the runs below a folder were trained."""
+    known = (origin(p.parent)["commit"] for p in folder.rglob(REPORT))
+    return ", ".join(sorted({str(commit)[:7] for commit in known}))
 
 
-def provenance(out: Path) -> str:
-    """The commits that the runs were trained at."""
-    commits = {str(origin(p.parent)["commit"])[:12] for p in out.glob(f"*/*/{REPORT}")}
-    return f"Trained at commit {', '.join(sorted(commits))}."
+def merged(found: list[list[str]], page: str) -> list[list[str]]:
+    """Rows together with those that a page has of other presets."""
+    presets = {row[0] for row in found}
+    before = [[f"`{row['preset']}`", *list(row.values())[1:]] for row in tables(page)]
+    kept = [row for row in before if row[0] not in presets]
+    return sorted(found + kept, key=lambda row: row[0].strip("`"))
 
 
 def train_all(
@@ -125,10 +130,10 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     asked = parser.parse_args()
     train_all(asked.presets, asked.seeds, asked.out, asked.data, asked.jobs)
-    print(table(asked.out))
+    found = rows(asked.out)
+    print(markdown(COLUMNS, found, left=2))
     if not asked.presets:
-        text = f"{table(asked.out)}\n\n{provenance(asked.out)}"
-        insert(ROOT / "docs" / "seeds.md", text, "seeds")
+        insert(PAGE, markdown(COLUMNS, merged(found, between(PAGE, "seeds")[1]), left=2), "seeds")
 
 
 if __name__ == "__main__":

@@ -3,12 +3,14 @@ import json
 import pytest
 
 import seeds as benchmark
-from seeds import REPORT, numbers, rows, run, seeds, table
+from pages import markdown
+from seeds import COLUMNS, REPORT, merged, numbers, rows, run, seeds
 
 
 def report(folder, mean: float, p95: float = 0.0) -> None:
     folder.mkdir(parents=True)
     (folder / REPORT).write_text(json.dumps({"mode_tv": {"mean": mean, "p95": p95}}))
+    (folder / "config.json").write_text(json.dumps({"commit": "0123456789abcdef"}))
 
 
 @pytest.mark.parametrize(
@@ -22,10 +24,15 @@ def test_the_table_has_the_median_and_the_worst_of_each_preset(tmp_path):
     for seed, mean in enumerate((0.01, 0.5, 0.02)):
         report(tmp_path / "toy" / str(seed), mean, 2 * mean)
     assert rows(tmp_path) == [
-        ["`toy`", "mode_tv", "3", "0.0200", "0.5000", "1", "0.0100"],
-        ["`toy`", "p95", "3", "0.0400", "1.0000", "1", "0.0200"],
+        ["`toy`", "mode_tv", "3", "0.0200", "0.5000", "1", "0.0100", "0123456"],
+        ["`toy`", "p95", "3", "0.0400", "1.0000", "1", "0.0200", "0123456"],
     ]
-    assert table(tmp_path).splitlines()[0].startswith("| preset | metric | seeds | median | worst")
+
+
+def test_rows_of_presets_that_were_not_trained_again_stay_on_the_page():
+    old = [["`lidc`", "ged", "5", *"abcd", "e"], ["`toy`", "p95", "1", *"abcd", "e"]]
+    new = [["`toy`", "p95", "2", *"abcd", "f"]]
+    assert merged(new, f"text\n{markdown(COLUMNS, old)}\n") == [old[0], new[0]]
 
 
 def test_lesions_are_compared_by_what_is_better_when_lower():
