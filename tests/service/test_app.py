@@ -10,6 +10,7 @@ import pytest
 import tifffile
 import torch
 from PIL import Image
+from pydicom import dcmread
 
 from mue.service import examples
 
@@ -123,47 +124,68 @@ def test_every_kind_of_file_is_read_from_memory(client):
         assert propose(client, content, name).status_code == 200, name
 
 
-def test_dicom_is_answered_and_exported_as_a_segmentation(client):
-    from pydicom import dcmread
-    from pydicom.dataset import Dataset, FileMetaDataset
-    from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
+def export(client, files: list[tuple[str, bytes]], **form):
+    form = {"model": "lidc-exact", **form}
+    return client.post("/api/export", files=[("file", file) for file in files], data=form)
 
-    data = Dataset()
-    data.file_meta = FileMetaDataset()
-    data.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    data.file_meta.MediaStorageSOPClassUID = data.SOPClassUID = CTImageStorage
-    data.SOPInstanceUID = data.file_meta.MediaStorageSOPInstanceUID = generate_uid()
-    data.SeriesInstanceUID, data.StudyInstanceUID = generate_uid(), generate_uid()
-    data.FrameOfReferenceUID, data.PatientID, data.Modality = generate_uid(), "nobody", "CT"
-    for name in (
-        "PatientName",
-        "PatientBirthDate",
-        "PatientSex",
-        "StudyDate",
-        "StudyTime",
-        "AccessionNumber",
-        "ReferringPhysicianName",
-        "StudyID",
-    ):
-        setattr(data, name, "")
-    data.ImagePositionPatient, data.PixelSpacing = [0.0, 0.0, 0.0], [0.5, 0.5]
-    data.ImageOrientationPatient, data.SliceThickness = [1, 0, 0, 0, 1, 0], 2.5
-    y, x = np.mgrid[:64, :64] - 32
-    pixels = np.where(x**2 + y**2 < 90, 1050, 150)
-    data.Rows, data.Columns = pixels.shape
-    data.SamplesPerPixel, data.PhotometricInterpretation = 1, "MONOCHROME2"
-    data.BitsAllocated, data.BitsStored, data.HighBit, data.PixelRepresentation = 16, 16, 15, 0
-    data.RescaleSlope, data.RescaleIntercept = 1, -1024
-    data.PixelData = pixels.astype("<u2").tobytes()
-    buffer = io.BytesIO()
-    data.save_as(buffer, enforce_file_format=True)
-    found = propose(client, buffer.getvalue(), "slice.dcm", details=True).json()
-    assert (found["image"]["low"], found["image"]["high"]) == (-874, 26)
-    form = {"model": "lidc-exact", "format": "dicom-seg"}
-    files = {"file": ("slice.dcm", buffer.getvalue())}
-    seg = client.post("/api/export", files=files, data=form)
+
+def test_dicom_is_answered_and_exported_as_a_segmentation(client, series):
+    name, content = series[0]
+    image = propose(client, content, name, details=True).json()["image"]
+    assert (image["low"], image["high"]) == (3 - 1024, 1050 - 1024)
+    assert image["formats"] == ["npz", "nifti", "dicom-seg"]
+    seg = export(client, [series[0]], format="dicom-seg")
     assert seg.status_code == 200, seg.text
     assert dcmread(io.BytesIO(seg.content)).Modality == "SEG"
+
+
+def test_a_series_is_ordered_and_its_exports_refer_to_the_slice_that_is_asked_for(client, series):
+    by_name = {name: dcmread(io.BytesIO(content)) for name, content in series}
+    for k in (0, 4):
+        form = {"model": "lidc-exact", "details": "true", "slice": str(k)}
+        files = [("file", file) for file in series]
+        image = client.post("/api/propose", files=files, data=form).json()["image"]
+        assert (image["slices"], image["slice"]) == (6, k)
+        values = np.frombuffer(base64.b64decode(image["values"]), image["dtype"])
+        assert values[0] == k - 1024
+        content = export(client, series, slice=k, format="dicom-seg").content
+        (source,) = (
+            dcmread(io.BytesIO(content)).ReferencedSeriesSequence[0].ReferencedInstanceSequence
+        )
+        assert source.ReferencedSOPInstanceUID == by_name[f"{k}.dcm"].SOPInstanceUID
+        content = gzip.decompress(export(client, series, slice=k, format="nifti").content)
+        back = nib.Nifti1Image.from_bytes(content)
+        assert back.shape[:3] == (64, 64, 1)
+        assert back.affine is not None
+        assert back.affine[2, 3] == 10 + 2.5 * k
+
+
+def test_a_series_is_refused_by_a_sentence_where_it_is_none(served, series, picture):
+    def refused(files, **settings):
+        form = {"model": "lidc-exact"}
+        with served(**settings) as other:
+            parts = [("file", file) for file in files]
+            found = other.post("/api/propose", files=parts, data=form)
+        assert found.status_code == 422
+        return found.json()["error"]
+
+    ordered = sorted(series)
+    assert "a.png is not DICOM" in refused([*series, ("a.png", picture)])
+    assert "1.dcm has no content" in refused([series[0], ("1.dcm", b"")])
+    assert "has a slice missing between 1.dcm" in refused([*ordered[:2], *ordered[3:]])
+    assert "two slices between" in refused([*series, series[0]])
+    assert "at most 1000 bytes are read" in refused(series, volume=1000)
+    assert "has 6 slices; 5 are read" in refused(series, slices=5)
+
+
+def test_dicom_that_a_segmentation_cannot_refer_to_is_named(client, series):
+    data = dcmread(io.BytesIO(series[0][1]))
+    del data.StudyInstanceUID
+    buffer = io.BytesIO()
+    data.save_as(buffer)
+    found = export(client, [("a.dcm", buffer.getvalue())], format="dicom-seg")
+    assert found.status_code == 422, found.text
+    assert "StudyInstanceUID" in found.json()["error"]
 
 
 # --- what is wrong is said in a sentence ----------------------------------------------------------
