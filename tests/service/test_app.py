@@ -1,8 +1,11 @@
 """The service by its own interface."""
 
+import asyncio
 import base64
 import gzip
 import io
+import socket
+import time
 
 import nibabel as nib
 import numpy as np
@@ -236,7 +239,8 @@ def test_a_wrong_value_is_named(client, picture, wrong):
 def test_an_unknown_model_and_page_are_not_found(client, picture):
     assert propose(client, picture, model="none").status_code == 404
     assert client.get("/page/..%2fapp.py").status_code == 404
-    assert client.get("/nowhere").json() == {"error": "Not Found"}
+    assert "there is no such address" in client.get("/nowhere").json()["error"]
+    assert "another method" in client.get("/api/propose").json()["error"]
 
 
 # --- safety ---------------------------------------------------------------------------------------
@@ -256,7 +260,8 @@ def test_a_name_that_is_not_ours_is_refused(client):
 
 
 def test_a_page_of_another_site_is_refused(client):
-    assert client.get("/", headers={"origin": "http://evil.example"}).status_code == 403
+    for origin in ("http://evil.example", "null", "http://["):
+        assert client.get("/", headers={"origin": origin}).status_code == 403
     assert client.get("/", headers={"origin": str(client.base_url).rstrip("/")}).status_code == 200
 
 
@@ -275,6 +280,42 @@ def test_a_large_body_is_refused_with_and_without_its_length(served):
         assert propose(client, b"x" * 2000).status_code == 413
         chunks = (b"x" * 600 for _ in range(4))
         assert client.post("/api/propose", content=chunks).status_code == 413
+
+
+def test_a_wrong_length_is_refused(predictors):
+    from mue.service.app import create_app
+    from mue.service.settings import Settings
+
+    app = create_app(predictors, Settings(), warm=False)
+    statuses: list[int] = []
+
+    async def send(message):
+        statuses.append(message.get("status", 0))
+
+    for length in (b"9" * 5000, b"-1", b"\xb2"):
+        headers = [(b"host", b"localhost"), (b"content-length", length)]
+        scope = {"type": "http", "method": "POST", "path": "/api/propose", "headers": headers}
+        asyncio.run(app(scope, _never, send))
+    assert statuses == [400, 0] * 3
+
+
+async def _never():
+    raise AssertionError("the body must not be read")
+
+
+def test_an_image_whose_client_has_gone_is_not_computed(served, picture):
+    with served(queue=8, batch=1) as client:
+        form = {"model": "lidc-exact"}
+        sent = client.build_request("POST", "/api/propose", files={"file": picture}, data=form)
+        lines = [f"{name}: {value}" for name, value in sent.headers.items()]
+        head = "\r\n".join(["POST /api/propose HTTP/1.1", *lines, "", ""]).encode()
+        for _ in range(6):
+            with socket.create_connection((sent.url.host, sent.url.port)) as gone:
+                gone.sendall(head + sent.read())
+                time.sleep(0.02)
+        assert propose(client, picture).status_code == 200
+        text = client.get("/metrics").text
+    assert 'mue_requests_total{path="/api/propose",status="499"}' in text
 
 
 def test_too_many_requests_are_refused(served):

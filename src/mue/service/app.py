@@ -52,6 +52,11 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     }.items()
 }
 
+_SENTENCES = {  # of what Starlette says by itself
+    "Not Found": "there is no such address; /api/openapi.json describes those there are",
+    "Method Not Allowed": "this address takes another method; see /api/openapi.json",
+}
+
 ImageForm = Annotated[
     list[UploadFile],
     File(
@@ -355,7 +360,8 @@ def add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(StarletteHTTPException)
     async def refused(_: Request, error: StarletteHTTPException) -> Response:
-        return said(error.status_code, str(error.detail), **dict(error.headers or {}))
+        sentence = _SENTENCES.get(str(error.detail), str(error.detail))
+        return said(error.status_code, sentence, **dict(error.headers or {}))
 
     @app.exception_handler(Exception)
     async def defect(_: Request, __: Exception) -> Response:  # it goes on to the guard, which logs

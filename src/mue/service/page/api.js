@@ -4,6 +4,7 @@ const MAX_BYTES = 32 * 2 ** 20;
 let token = sessionStorage.getItem("mue-token");
 
 async function askToken() {
+  document.getElementById("ask-note").hidden = !token; // the one that was given is wrong
   const dialog = document.getElementById("ask");
   dialog.showModal();
   await new Promise((done) => dialog.addEventListener("close", done, { once: true }));
