@@ -13,7 +13,7 @@ const nameOf = (pane, k) => {
 
 function sizeOf(pane, k) {
   const count = draw.area(pane.masks[k], pane.labels);
-  if (!count) return "empty mask";
+  if (!count) return "empty";
   const { spacing } = pane.image;
   const [area, unit] = spacing ? [count * spacing[0] * spacing[1], "mm²"] : [count, "px"];
   return `${area.toLocaleString("en", { maximumFractionDigits: area < 10 ? 1 : 0 })} ${unit}`;
@@ -68,7 +68,7 @@ export function listModes() {
   refill($("modes"), ...modes.map((mode, i) => modeItem(pane, mode, i)));
   const what = hidden ? `${plural(hidden, "further answer")}, and what no answer holds` : "what none of these answers holds";
   $("rest").replaceChildren(element("span", { class: "line" }, element("span", {}, "Rest"),
-    element("b", { class: "prob", id: "rest-prob" }, percent(rest)), element("small", {}, what)), bar(rest));
+    element("b", { class: "prob", id: "rest-prob" }, percent(rest))), bar(rest), element("small", {}, what));
   $("ranking-model").textContent = panes.length > 1 ? pane.model.name : "";
 }
 

@@ -6,7 +6,7 @@ import { activePane, drawn, panes, repaint, state, update } from "./state.js";
 
 const LAYERS = {
   mean: ["mean of all answers", "0 %", "100 %"],
-  disagreement: ["where answers disagree", "all agree", "half and half"],
+  disagreement: ["disagreement", "all agree", "split"],
   none: ["image alone"],
 };
 const isWide = (pane) => pane.image.width > 2 * pane.image.height;
