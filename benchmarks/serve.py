@@ -6,6 +6,11 @@ Prints requests per second of both, their ratio, statuses, latencies, and the me
 in each quarter after the first: a batch at work takes memory for a moment, so that single samples
 differ. `--kill` ends the server in the middle with SIGKILL and starts
 it again; its clients try again until they have their answers.
+
+    python benchmarks/serve.py --parts
+
+measures instead what a request is made of and what a batch gains, without a server, in processor
+time, which other programs hardly change. It writes the table of docs/deploy.md.
 """
 
 from __future__ import annotations
@@ -21,26 +26,38 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import tyro
 from PIL import Image
 
+import mue
+from mue.service.answers import as_json, rank
+from mue.service.settings import Settings
+from mue.service.uploads import as_input, read_upload
+from pages import ROOT, insert, markdown
+
+_BATCHES, _ROUNDS = (1, 2, 4, 8, 16), 8
 _BOUNDARY = "boundary-of-the-benchmark"
 
 
-def body(model: str, seed: int) -> bytes:
-    """A form with a picture of 128 x 128."""
+def picture(seed: int) -> bytes:
+    """A PNG of 128 x 128."""
     buffer, random = io.BytesIO(), np.random.default_rng(seed)
     y, x = np.mgrid[:128, :128] - 64 + random.uniform(-8, 8, (2, 1, 1))
     disc = 40 + 160 / (1 + np.exp((np.hypot(x, y) - random.uniform(5, 20)) / 2))
     pixels = disc + random.normal(0, 6, disc.shape)
     Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def body(model: str, seed: int) -> bytes:
+    """A form with a picture."""
     start = f"--{_BOUNDARY}\r\nContent-Disposition: form-data; name="
     parts = [f'{start}"model"\r\n\r\n{model}\r\n', f'{start}"file"; filename="a.png"\r\n\r\n']
-    return "".join(parts).encode() + buffer.getvalue() + f"\r\n--{_BOUNDARY}--\r\n".encode()
+    return "".join(parts).encode() + picture(seed) + f"\r\n--{_BOUNDARY}--\r\n".encode()
 
 
 def free_port() -> int:
@@ -129,6 +146,7 @@ def main(
     seconds: float = 60.0,
     batch: int = 8,
     kill: bool = False,
+    parts: bool = False,
 ) -> None:
     """Measure.
 
@@ -138,7 +156,11 @@ def main(
         seconds: How long.
         batch: Images that are computed together, at most.
         kill: End the server in the middle, and start it again.
+        parts: Measure the parts of a request and sizes of batches instead.
     """
+    if parts:
+        insert(ROOT / "docs" / "deploy.md", table_of_parts(model), "serve")
+        return
     port = free_port()
     with served(model, port, 1):
         Load(model, port, 1, 2).join()
@@ -166,11 +188,66 @@ def main(
     print(f"{clients} clients, batches of {batch}: {many:.2f}/s, median {_ms(load.seconds)}")
     print(f"ratio {many / one:.2f}; {said}; every request has its answer")
     quarter = len(sizes) // 4
-    parts = [sizes[i * quarter : (i + 1) * quarter] for i in range(1, 4)]
+    quarters = [sizes[i * quarter : (i + 1) * quarter] for i in range(1, 4)]
     for name, of in (("median", statistics.median), ("at most", max)):
-        found = [of(part) for part in parts]
+        found = [of(each) for each in quarters]
         said = ", ".join(f"{size:.0f}" for size in found)
         print(f"memory {name} {said} MiB in the later quarters ({found[-1] / found[0] - 1:+.1%})")
+
+
+def table_of_parts(model: str) -> str:
+    """Milliseconds of a core for an image: the parts of a request, and a batch on 1 and 2 threads.
+
+    The least of several rounds, in which all of them take turns.
+    """
+    import torch  # after mue, which says how its threads wait
+
+    predictor = mue.load(model, device="cpu")
+    config = predictor.config
+    files = [picture(seed) for seed in range(_BATCHES[-1])]
+    uploads = [read_upload([("a.png", file)], None, 1, Settings()) for file in files]
+    x = torch.cat([as_input(each.pixels, config.data.normalize) for each in uploads])
+    h, modes = predictor.propose(x[:1], predictor.max_answers), predictor.modes(x[:1])
+    top = rank(modes, predictor, by="mode", k=8, cut=None, coverage=None)
+    steps: dict[str, Callable[[], object]] = {
+        "decode the PNG": lambda: read_upload([("a.png", files[0])], None, 1, Settings()),
+        "network": lambda: predictor.propose(x[:1], predictor.max_answers),
+        "group the answers": lambda: predictor.group(h),
+        "masks and JSON": lambda: as_json(
+            top, config, form="png", details=False, upload=uploads[0]
+        ),
+    }
+    calls = {(name, 1, 1): call for name, call in steps.items()}
+    for size in _BATCHES:
+        for threads in (1, 2):
+            calls["batch", size, threads] = lambda size=size: predictor.modes(x[:size])
+    least = dict.fromkeys(calls, float("inf"))
+    for _ in range(_ROUNDS):
+        for (name, size, threads), call in calls.items():
+            torch.set_num_threads(threads)
+            began = time.process_time()
+            call()
+            took = 1000 * (time.process_time() - began) / size
+            least[name, size, threads] = min(least[name, size, threads], took)
+    said = ", ".join(f"{name} {least[name, 1, 1]:.1f} ms" for name in steps)
+    rows = [
+        [str(size), *(f"{least['batch', size, threads]:.0f} ms" for threads in (1, 2))]
+        for size in _BATCHES
+    ]
+    gain = least["batch", 1, 1] / min(least["batch", size, 1] for size in _BATCHES)
+    table = markdown(["images in a batch", "one thread", "two threads, together"], rows)
+    return (
+        f"Processor time for an image of 128 x 128 with `{model}`: {said}.\n\n{table}\n\n"
+        f"A batch gains at most a factor of {gain:.2f}, so two cores can give at most "
+        f"{2 * gain:.1f} times what one of them gives to one request at a time.\n\n"
+        f"`python benchmarks/serve.py --parts`, {processor()}, torch {torch.__version__}"
+    )
+
+
+def processor() -> str:
+    """What the processor is called."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next(line.partition(": ")[2] for line in lines if line.startswith("model name"))
 
 
 def _ms(seconds: list[float]) -> str:

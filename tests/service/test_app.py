@@ -1,8 +1,11 @@
 """The service by its own interface."""
 
+import asyncio
 import base64
 import gzip
 import io
+import socket
+import time
 
 import nibabel as nib
 import numpy as np
@@ -10,6 +13,7 @@ import pytest
 import tifffile
 import torch
 from PIL import Image
+from pydicom import dcmread
 
 from mue.service import examples
 
@@ -123,47 +127,68 @@ def test_every_kind_of_file_is_read_from_memory(client):
         assert propose(client, content, name).status_code == 200, name
 
 
-def test_dicom_is_answered_and_exported_as_a_segmentation(client):
-    from pydicom import dcmread
-    from pydicom.dataset import Dataset, FileMetaDataset
-    from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
+def export(client, files: list[tuple[str, bytes]], **form):
+    form = {"model": "lidc-exact", **form}
+    return client.post("/api/export", files=[("file", file) for file in files], data=form)
 
-    data = Dataset()
-    data.file_meta = FileMetaDataset()
-    data.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    data.file_meta.MediaStorageSOPClassUID = data.SOPClassUID = CTImageStorage
-    data.SOPInstanceUID = data.file_meta.MediaStorageSOPInstanceUID = generate_uid()
-    data.SeriesInstanceUID, data.StudyInstanceUID = generate_uid(), generate_uid()
-    data.FrameOfReferenceUID, data.PatientID, data.Modality = generate_uid(), "nobody", "CT"
-    for name in (
-        "PatientName",
-        "PatientBirthDate",
-        "PatientSex",
-        "StudyDate",
-        "StudyTime",
-        "AccessionNumber",
-        "ReferringPhysicianName",
-        "StudyID",
-    ):
-        setattr(data, name, "")
-    data.ImagePositionPatient, data.PixelSpacing = [0.0, 0.0, 0.0], [0.5, 0.5]
-    data.ImageOrientationPatient, data.SliceThickness = [1, 0, 0, 0, 1, 0], 2.5
-    y, x = np.mgrid[:64, :64] - 32
-    pixels = np.where(x**2 + y**2 < 90, 1050, 150)
-    data.Rows, data.Columns = pixels.shape
-    data.SamplesPerPixel, data.PhotometricInterpretation = 1, "MONOCHROME2"
-    data.BitsAllocated, data.BitsStored, data.HighBit, data.PixelRepresentation = 16, 16, 15, 0
-    data.RescaleSlope, data.RescaleIntercept = 1, -1024
-    data.PixelData = pixels.astype("<u2").tobytes()
-    buffer = io.BytesIO()
-    data.save_as(buffer, enforce_file_format=True)
-    found = propose(client, buffer.getvalue(), "slice.dcm", details=True).json()
-    assert (found["image"]["low"], found["image"]["high"]) == (-874, 26)
-    form = {"model": "lidc-exact", "format": "dicom-seg"}
-    files = {"file": ("slice.dcm", buffer.getvalue())}
-    seg = client.post("/api/export", files=files, data=form)
+
+def test_dicom_is_answered_and_exported_as_a_segmentation(client, series):
+    name, content = series[0]
+    image = propose(client, content, name, details=True).json()["image"]
+    assert (image["low"], image["high"]) == (3 - 1024, 1050 - 1024)
+    assert image["formats"] == ["npz", "nifti", "dicom-seg"]
+    seg = export(client, [series[0]], format="dicom-seg")
     assert seg.status_code == 200, seg.text
     assert dcmread(io.BytesIO(seg.content)).Modality == "SEG"
+
+
+def test_a_series_is_ordered_and_its_exports_refer_to_the_slice_that_is_asked_for(client, series):
+    by_name = {name: dcmread(io.BytesIO(content)) for name, content in series}
+    for k in (0, 4):
+        form = {"model": "lidc-exact", "details": "true", "slice": str(k)}
+        files = [("file", file) for file in series]
+        image = client.post("/api/propose", files=files, data=form).json()["image"]
+        assert (image["slices"], image["slice"]) == (6, k)
+        values = np.frombuffer(base64.b64decode(image["values"]), image["dtype"])
+        assert values[0] == k - 1024
+        content = export(client, series, slice=k, format="dicom-seg").content
+        (source,) = (
+            dcmread(io.BytesIO(content)).ReferencedSeriesSequence[0].ReferencedInstanceSequence
+        )
+        assert source.ReferencedSOPInstanceUID == by_name[f"{k}.dcm"].SOPInstanceUID
+        content = gzip.decompress(export(client, series, slice=k, format="nifti").content)
+        back = nib.Nifti1Image.from_bytes(content)
+        assert back.shape[:3] == (64, 64, 1)
+        assert back.affine is not None
+        assert back.affine[2, 3] == 10 + 2.5 * k
+
+
+def test_a_series_is_refused_by_a_sentence_where_it_is_none(served, series, picture):
+    def refused(files, **settings):
+        form = {"model": "lidc-exact"}
+        with served(**settings) as other:
+            parts = [("file", file) for file in files]
+            found = other.post("/api/propose", files=parts, data=form)
+        assert found.status_code == 422
+        return found.json()["error"]
+
+    ordered = sorted(series)
+    assert "a.png is not DICOM" in refused([*series, ("a.png", picture)])
+    assert "1.dcm has no content" in refused([series[0], ("1.dcm", b"")])
+    assert "has a slice missing between 1.dcm" in refused([*ordered[:2], *ordered[3:]])
+    assert "two slices between" in refused([*series, series[0]])
+    assert "at most 1000 bytes are read" in refused(series, volume=1000)
+    assert "has 6 slices; 5 are read" in refused(series, slices=5)
+
+
+def test_dicom_that_a_segmentation_cannot_refer_to_is_named(client, series):
+    data = dcmread(io.BytesIO(series[0][1]))
+    del data.StudyInstanceUID
+    buffer = io.BytesIO()
+    data.save_as(buffer)
+    found = export(client, [("a.dcm", buffer.getvalue())], format="dicom-seg")
+    assert found.status_code == 422, found.text
+    assert "StudyInstanceUID" in found.json()["error"]
 
 
 # --- what is wrong is said in a sentence ----------------------------------------------------------
@@ -214,7 +239,8 @@ def test_a_wrong_value_is_named(client, picture, wrong):
 def test_an_unknown_model_and_page_are_not_found(client, picture):
     assert propose(client, picture, model="none").status_code == 404
     assert client.get("/page/..%2fapp.py").status_code == 404
-    assert client.get("/nowhere").json() == {"error": "Not Found"}
+    assert "there is no such address" in client.get("/nowhere").json()["error"]
+    assert "another method" in client.get("/api/propose").json()["error"]
 
 
 # --- safety ---------------------------------------------------------------------------------------
@@ -234,7 +260,8 @@ def test_a_name_that_is_not_ours_is_refused(client):
 
 
 def test_a_page_of_another_site_is_refused(client):
-    assert client.get("/", headers={"origin": "http://evil.example"}).status_code == 403
+    for origin in ("http://evil.example", "null", "http://["):
+        assert client.get("/", headers={"origin": origin}).status_code == 403
     assert client.get("/", headers={"origin": str(client.base_url).rstrip("/")}).status_code == 200
 
 
@@ -253,6 +280,42 @@ def test_a_large_body_is_refused_with_and_without_its_length(served):
         assert propose(client, b"x" * 2000).status_code == 413
         chunks = (b"x" * 600 for _ in range(4))
         assert client.post("/api/propose", content=chunks).status_code == 413
+
+
+def test_a_wrong_length_is_refused(predictors):
+    from mue.service.app import create_app
+    from mue.service.settings import Settings
+
+    app = create_app(predictors, Settings(), warm=False)
+    statuses: list[int] = []
+
+    async def send(message):
+        statuses.append(message.get("status", 0))
+
+    for length in (b"9" * 5000, b"-1", b"\xb2"):
+        headers = [(b"host", b"localhost"), (b"content-length", length)]
+        scope = {"type": "http", "method": "POST", "path": "/api/propose", "headers": headers}
+        asyncio.run(app(scope, _never, send))
+    assert statuses == [400, 0] * 3
+
+
+async def _never():
+    raise AssertionError("the body must not be read")
+
+
+def test_an_image_whose_client_has_gone_is_not_computed(served, picture):
+    with served(queue=8, batch=1) as client:
+        form = {"model": "lidc-exact"}
+        sent = client.build_request("POST", "/api/propose", files={"file": picture}, data=form)
+        lines = [f"{name}: {value}" for name, value in sent.headers.items()]
+        head = "\r\n".join(["POST /api/propose HTTP/1.1", *lines, "", ""]).encode()
+        for _ in range(6):
+            with socket.create_connection((sent.url.host, sent.url.port)) as gone:
+                gone.sendall(head + sent.read())
+                time.sleep(0.02)
+        assert propose(client, picture).status_code == 200
+        text = client.get("/metrics").text
+    assert 'mue_requests_total{path="/api/propose",status="499"}' in text
 
 
 def test_too_many_requests_are_refused(served):

@@ -19,6 +19,14 @@ def test_the_client_gets_what_the_service_answers(client, picture, tmp_path):
     assert {m["name"] for m in ours.models()} >= {"lidc-exact"}
 
 
+def test_the_client_sends_the_files_of_a_series(client, series, tmp_path):
+    for name, content in series:
+        (tmp_path / name).write_bytes(content)
+    ours = Client(str(client.base_url))
+    found = ours.propose(list(tmp_path.iterdir()), model="lidc-exact", slice=1, details=True)
+    assert (found["image"]["slices"], found["image"]["low"]) == (6, 1 - 1024)
+
+
 def test_an_error_is_the_sentence_of_the_service(client):
     with pytest.raises(ServiceError, match="is not PNG") as caught:
         Client(str(client.base_url)).propose(b"hello", model="lidc-exact")

@@ -47,10 +47,16 @@ def as_dicom_seg(found: Segmentation) -> dict[str, bytes]:
         (f"expected {name}", f"probability of {name} by all answers") for name in found.classes
     ]
     kinds = SegmentationTypeValues.BINARY, SegmentationTypeValues.FRACTIONAL
-    return {
-        ".dcm": _encode(found, sources, np.stack(binary), described, kinds[0]),
-        "-expected.dcm": _encode(found, sources, found.expected, expected, kinds[1]),
-    }
+    try:
+        return {
+            ".dcm": _encode(found, sources, np.stack(binary), described, kinds[0]),
+            "-expected.dcm": _encode(found, sources, found.expected, expected, kinds[1]),
+        }
+    except (AttributeError, LookupError, TypeError, ValueError) as error:  # of what the header has
+        raise MueError(
+            f"{found.source.files[0]} cannot be referred to in the format dicom-seg, take nifti or "
+            f"npz: {str(error).partition(chr(10))[0][:200]}"
+        ) from error
 
 
 def _sources(found: Segmentation) -> list[Dataset]:

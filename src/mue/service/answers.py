@@ -167,6 +167,7 @@ def _image(upload: Upload) -> dict[str, Any]:
         "slices": upload.slices,
         "slice": upload.index,
         "spacing": None if geometry is None else geometry.spacing,
+        "formats": upload.formats,
         "dtype": str(pixels.dtype),
         "low": low,
         "high": high,

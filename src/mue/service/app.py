@@ -7,7 +7,7 @@ import base64
 import functools
 import os
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from pathlib import Path
@@ -30,11 +30,11 @@ from mue.service import examples as bundled
 from mue.service import schema
 from mue.service.answers import MaskFormat, as_json, class_names, is_label_map, png, rank
 from mue.service.batching import Batcher, QueueFullError
-from mue.service.export import ExportFormat, export
+from mue.service.export import export
 from mue.service.guard import Guard, RefusedError
 from mue.service.monitoring import Monitor
 from mue.service.settings import Settings
-from mue.service.uploads import Upload, as_input, read_upload
+from mue.service.uploads import ExportFormat, Upload, as_input, read_upload
 from mue.version import __version__
 
 _KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
@@ -52,9 +52,17 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     }.items()
 }
 
+_SENTENCES = {  # of what Starlette says by itself
+    "Not Found": "there is no such address; /api/openapi.json describes those there are",
+    "Method Not Allowed": "this address takes another method; see /api/openapi.json",
+}
+
 ImageForm = Annotated[
-    UploadFile,
-    File(description="PNG, JPEG, GIF, BMP, WebP, TIFF, NIfTI, DICOM (one file) or npy."),
+    list[UploadFile],
+    File(
+        description="PNG, JPEG, GIF, BMP, WebP, TIFF, NIfTI, DICOM or npy: one file, or as several "
+        "parts of this name the slices of one DICOM series, in any order."
+    ),
 ]
 ModelForm = Annotated[str, Form(description="A name of /api/models.", examples=["lidc-exact"])]
 SliceForm = Annotated[
@@ -167,15 +175,15 @@ class Service:
         return await run_sync(call, limiter=self._limiter)
 
     async def answer(
-        self, file: UploadFile, model: str, index: int | None, **asked: Any
+        self, files: Sequence[UploadFile], model: str, index: int | None, **asked: Any
     ) -> tuple[Modes, Upload]:
         """The modes that are asked for, and the image they are about."""
         predictor = self.predictor(model)
-        content, name = await file.read(), file.filename or "the upload"
+        parts = [(file.filename or "", await file.read()) for file in files]
         channels, normalization = predictor.config.model.c_in, predictor.config.data.normalize
 
         def decode() -> tuple[Upload, torch.Tensor]:
-            upload = read_upload(name, content, index, channels, self.settings)
+            upload = read_upload(parts, index, channels, self.settings)
             return upload, as_input(upload.pixels, normalization)
 
         upload, x = await self.run(decode)
@@ -352,7 +360,8 @@ def add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(StarletteHTTPException)
     async def refused(_: Request, error: StarletteHTTPException) -> Response:
-        return said(error.status_code, str(error.detail), **dict(error.headers or {}))
+        sentence = _SENTENCES.get(str(error.detail), str(error.detail))
+        return said(error.status_code, sentence, **dict(error.headers or {}))
 
     @app.exception_handler(Exception)
     async def defect(_: Request, __: Exception) -> Response:  # it goes on to the guard, which logs

@@ -15,10 +15,11 @@ import secrets
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+Image = str | Path | bytes | Sequence[str | Path]
 _BUSY = (429, 502, 503, 504)
 _WAIT = 0.5  # seconds before another try, where the service does not say
 
@@ -50,37 +51,39 @@ class Client:
         return json.loads(self._request("/api/models"))
 
     def propose(
-        self, image: str | Path | bytes, *, model: str, name: str = "image", **asked: Any
+        self, image: Image, *, model: str, name: str = "image", **asked: Any
     ) -> dict[str, Any]:
-        """The answers to an image file, the most probable first.
+        """The answers to an image, the most probable first.
 
         Args:
-            image: A file, or its content, called `name` then: volumes end in .nii or .nii.gz.
+            image: A file, the files of a DICOM series in any order, or the content of a file,
+                called `name` then: volumes end in .nii or .nii.gz.
             model: A name of `models()`.
             name: What the content is called.
             asked: k, by, coverage, cut, slice, masks, details: see /api/openapi.json.
         """
         return json.loads(self._post("/api/propose", image, name, {"model": model, **asked}))
 
-    def export(
-        self, image: str | Path | bytes, *, model: str, name: str = "image", **asked: Any
-    ) -> bytes:
+    def export(self, image: Image, *, model: str, name: str = "image", **asked: Any) -> bytes:
         """The same as a file: `format` is nifti, dicom-seg or npz."""
         return self._post("/api/export", image, name, {"model": model, **asked})
 
-    def _post(
-        self, path: str, image: str | Path | bytes, name: str, values: Mapping[str, Any]
-    ) -> bytes:
-        if not isinstance(image, bytes):
-            image, name = Path(image).read_bytes(), Path(image).name
-        boundary, name = secrets.token_hex(16), name.replace('"', "'")
+    def _post(self, path: str, image: Image, name: str, values: Mapping[str, Any]) -> bytes:
+        if isinstance(image, bytes):
+            files = [(name, image)]
+        else:
+            paths = [image] if isinstance(image, str | Path) else image
+            files = [(Path(p).name, Path(p).read_bytes()) for p in paths]
+        boundary = secrets.token_hex(16)
         start = f"--{boundary}\r\nContent-Disposition: form-data; name="
         parts = [
             f'{start}"{key}"\r\n\r\n{value}\r\n'.encode()
             for key, value in values.items()
             if value is not None
         ]
-        parts += [f'{start}"file"; filename="{name}"\r\n\r\n'.encode(), image, b"\r\n"]
+        for name, content in files:
+            quoted = name.replace('"', "'")
+            parts += [f'{start}"file"; filename="{quoted}"\r\n\r\n'.encode(), content, b"\r\n"]
         body = b"".join([*parts, f"--{boundary}--\r\n".encode()])
         return self._request(path, body, f"multipart/form-data; boundary={boundary}")
 

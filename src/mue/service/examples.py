@@ -73,7 +73,7 @@ def _rounds() -> list[Example]:
     case = game.case(torch.arange(64))
     for x, ys, q, group in zip(case.x, case.ys, case.q, case.group, strict=True):
         if group not in found:
-            said = ", ".join(f"{p:.0%}" for p in q.tolist())
+            said = ", ".join(f"{100 * p:.0f} %" for p in q.tolist())
             found[group] = Example(
                 f"game-{group.lower()}",
                 "guess",

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from mue.config.schema import Config
 from mue.errors import MueError
 from mue.inference.segmentation import as_nifti, as_npz, segmentation
 from mue.modes import Modes
-from mue.service.uploads import Upload
-
-ExportFormat = Literal["nifti", "dicom-seg", "npz"]
+from mue.service.uploads import ExportFormat, Upload
 
 
 def export(modes: Modes, upload: Upload, config: Config, form: ExportFormat) -> tuple[str, bytes]:
@@ -20,8 +16,11 @@ def export(modes: Modes, upload: Upload, config: Config, form: ExportFormat) -> 
         return ".npz", as_npz(found)
     if form == "nifti":
         return ".nii.gz", as_nifti(found)[".nii.gz"]
-    if upload.slices > 1:
-        raise MueError("DICOM SEG is written for a file of one slice, got several; take NIfTI")
+    if form not in upload.formats:
+        raise MueError(
+            "DICOM SEG is written for a slice that is a DICOM file of its own, with a position; "
+            "take nifti or npz"
+        )
     from mue.inference.dicom_seg import as_dicom_seg
 
     return ".dcm", as_dicom_seg(found)[".dcm"]

@@ -108,9 +108,11 @@ class Guard:
             reserved = self._reserve_(scope, headers)
             try:
                 async with asyncio.timeout(self._settings.seconds):
-                    if scope["method"] not in _BODILESS:
-                        receive = await self._body(receive, reserved)
-                    await self._app(scope, receive, respond)
+                    if scope["method"] in _BODILESS:
+                        await self._app(scope, receive, respond)
+                    else:
+                        body = await self._body(receive, reserved)
+                        await self._answer(scope, body, receive, respond)
             except TimeoutError:
                 raise RefusedError(
                     504, f"the request took longer than {self._settings.seconds:g} s", 5
@@ -144,9 +146,8 @@ class Guard:
             raise RefusedError(
                 421, "the service is not known under this name; start it with --name NAME"
             )
-        origin = headers.get("origin", "")
-        if headers.get("sec-fetch-site") == "cross-site" or (
-            origin and urlsplit(origin).netloc.lower() != host.lower()
+        if headers.get("sec-fetch-site") == "cross-site" or not _same_site(
+            headers.get("origin", ""), host
         ):
             raise RefusedError(403, "requests from pages of other sites are refused")
         if path in ("/healthz", "/readyz"):
@@ -168,8 +169,8 @@ class Guard:
         if scope["method"] in _BODILESS:
             return 0
         claimed = headers.get("content-length", "")
-        if claimed and not claimed.isdecimal():
-            raise RefusedError(400, "Content-Length must be a number")
+        if claimed and not (claimed.isascii() and claimed.isdecimal() and len(claimed) < 19):
+            raise RefusedError(400, "Content-Length must be a number of bytes")
         size = int(claimed) if claimed else settings.body
         if size > settings.body:
             raise RefusedError(413, f"a request may have {settings.body} bytes, got {size}")
@@ -178,8 +179,27 @@ class Guard:
         self._held += size
         return size
 
-    async def _body(self, receive: Receive, size: int) -> Receive:
-        """Read the body, up to the size that was claimed, and hand it on as a whole."""
+    async def _answer(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+        """Let the application answer, unless the client goes and nobody waits for it."""
+        whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def replay() -> Message:
+            return whole.pop() if whole else await receive()
+
+        answering = asyncio.ensure_future(self._app(scope, replay, send))
+        gone = asyncio.ensure_future(_until_gone(receive))
+        try:
+            await asyncio.wait((answering, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not answering.done():
+                raise RefusedError(499, "the client closed the connection")
+            await answering
+        finally:
+            for task in (answering, gone):
+                task.cancel()
+            await asyncio.wait((answering, gone))
+
+    async def _body(self, receive: Receive, size: int) -> bytes:
+        """Read the body, up to the size that was claimed."""
         chunks, more = list[bytes](), True
         while more:
             message = await receive()
@@ -190,14 +210,21 @@ class Guard:
             if size < 0:
                 raise RefusedError(413, f"a request may have {self._settings.body} bytes")
             more = message.get("more_body", False)
-        whole: list[Message] = [
-            {"type": "http.request", "body": b"".join(chunks), "more_body": False}
-        ]
+        return b"".join(chunks)
 
-        async def replay() -> Message:
-            return whole.pop() if whole else await receive()
 
-        return replay
+def _same_site(origin: str, host: str) -> bool:
+    """Whether a request comes from a page of ours, or from no page."""
+    try:
+        return not origin or urlsplit(origin).netloc.lower() == host.lower()
+    except ValueError:  # no address at all
+        return False
+
+
+async def _until_gone(receive: Receive) -> None:
+    """Return when the client has closed the connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def log_defect(error: Exception, **values: str) -> None:

@@ -100,6 +100,8 @@ class Image(BaseModel):
     slices: int
     slice: int
     spacing: tuple[float, float] | None
+    formats: list[str]
+    """What its masks can be exported as."""
     dtype: str
     low: float
     high: float

@@ -13,7 +13,7 @@ from pydicom.pixels.processing import apply_color_lut, apply_modality_lut
 from pydicom.pixels.utils import pixel_array
 from pydicom.uid import DeflatedExplicitVRLittleEndian, RLELossless, SegmentationStorage
 
-from mue.data.images.image import ImageFile, check_size, max_bytes
+from mue.data.images.image import ImageFile, SeriesInMemory, check_size, max_bytes
 from mue.errors import MueError
 
 _INFLATED = 1032  # the most bytes that one deflated byte can become
@@ -38,7 +38,9 @@ def _is_dicom(path: Path) -> bool:
         return file.read(132)[128:] == b"DICM" or path.suffix.lower() == ".dcm"
 
 
-def _files(path: ImageFile) -> Sequence[ImageFile]:
+def _files(path: ImageFile | SeriesInMemory) -> Sequence[ImageFile]:
+    if isinstance(path, SeriesInMemory):
+        return path.files
     if not isinstance(path, Path) or not path.is_dir():
         return [path]
     found = (p for p in path.iterdir() if p.is_file() and p.name[0] != ".")
@@ -51,7 +53,7 @@ def read_modality(path: Path) -> str:
 
 
 def read_dicom(
-    path: ImageFile,
+    path: ImageFile | SeriesInMemory,
 ) -> tuple[Shaped[np.ndarray, "c k j i"], Float[np.ndarray, "4 4"] | None, tuple[ImageFile, ...]]:
     """Values in the units of the scan, the affine where slices have positions, and the files.
 

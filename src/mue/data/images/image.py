@@ -87,6 +87,17 @@ ImageFile = Path | FileInMemory
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class SeriesInMemory:
+    """The files of a DICOM series that are on no disk, read as those of a folder are."""
+
+    name: str
+    files: tuple[FileInMemory, ...]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Geometry:
     """Where the voxels of a volume are, and how it is cut into slices."""
 

@@ -19,6 +19,7 @@ from mue.data.images.image import (
     Geometry,
     ImageFile,
     RawImage,
+    SeriesInMemory,
     check_size,
     cut_slices,
     plain_values,
@@ -50,7 +51,9 @@ def read_image_file(path: str | ImageFile, *, axis: Axis = 2) -> RawImage:
         return decode_file(Path(path) if isinstance(path, str) else path, axis=axis)
 
 
-def decode_file(path: ImageFile, *, axis: Axis = 2, mask: bool = False) -> RawImage:
+def decode_file(
+    path: ImageFile | SeriesInMemory, *, axis: Axis = 2, mask: bool = False
+) -> RawImage:
     """The same, leaving warnings as they are, so that threads can call it.
 
     With `mask`, one value for each pixel: of a palette with colours the indices, of grey as RGB or
@@ -73,7 +76,9 @@ def _brief(error: Exception) -> str:
     return (str(error) or type(error).__name__).partition(". ")[0].partition("\n")[0][:200]
 
 
-def _decode(path: ImageFile, axis: Axis, mask: bool) -> RawImage:
+def _decode(path: ImageFile | SeriesInMemory, axis: Axis, mask: bool) -> RawImage:
+    if isinstance(path, SeriesInMemory):
+        return _dicom(path, axis, mask)
     try:
         info = path.stat()
     except FileNotFoundError:
@@ -105,7 +110,7 @@ def _decode(path: ImageFile, axis: Axis, mask: bool) -> RawImage:
     raise MueError("is not PNG, JPEG, GIF, BMP, WebP, TIFF, NIfTI, DICOM or npy; convert it")
 
 
-def _dicom(path: ImageFile, axis: Axis, mask: bool) -> RawImage:
+def _dicom(path: ImageFile | SeriesInMemory, axis: Axis, mask: bool) -> RawImage:
     from mue.data.images.dicom import read_dicom
 
     return _volume(*read_dicom(path), axis, mask)

@@ -4,6 +4,7 @@ const MAX_BYTES = 32 * 2 ** 20;
 let token = sessionStorage.getItem("mue-token");
 
 async function askToken() {
+  document.getElementById("ask-note").hidden = !token; // the one that was given is wrong
   const dialog = document.getElementById("ask");
   dialog.showModal();
   await new Promise((done) => dialog.addEventListener("close", done, { once: true }));
@@ -35,23 +36,25 @@ export const models = async () => (await request("/api/models")).json();
 export const examples = async () => (await request("/api/examples")).json();
 export const digit = async (label, index) => (await request(`/api/digits/${label}/${index}`)).blob();
 
-function form(file, values) {
-  if (file.size > MAX_BYTES) {
-    throw new Error(`an image may have 32 MiB, this one has ${(file.size / 2 ** 20).toFixed(0)}`);
+function form(files, values) {
+  const size = files.reduce((sum, file) => sum + file.size, 0);
+  if (size > MAX_BYTES) {
+    const what = files.length > 1 ? `these ${files.length} files have` : "this one has";
+    throw new Error(`an upload may have 32 MiB, ${what} ${(size / 2 ** 20).toFixed(0)}`);
   }
   const body = new FormData();
   for (const [name, value] of Object.entries(values)) {
     if (value !== null && value !== undefined) body.set(name, value);
   }
-  body.set("file", file, file.name || "image.png");
+  for (const file of files) body.append("file", file, file.name || "image.png");
   return body;
 }
 
-export async function propose(file, values, signal) {
-  const body = form(file, { details: true, k: 4096, ...values });
+export async function propose(files, values, signal) {
+  const body = form(files, { details: true, k: 4096, ...values });
   return (await request("/api/propose", { method: "POST", body, signal })).json();
 }
 
-export async function exported(file, values) {
-  return (await request("/api/export", { method: "POST", body: form(file, values) })).blob();
+export async function exported(files, values) {
+  return (await request("/api/export", { method: "POST", body: form(files, values) })).blob();
 }

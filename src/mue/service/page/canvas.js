@@ -48,7 +48,7 @@ export function windowed(image, low, high) {
   return target;
 }
 
-// Line segments where a mask ends, by marching squares between the centres of pixels.
+// Where a mask ends: closed lines between the centres of pixels, by marching squares.
 export function outline(mask, labels = false) {
   const { width, height } = mask;
   const at = (x, y) => {
@@ -56,27 +56,45 @@ export function outline(mask, labels = false) {
     const value = mask.values[y * width + x];
     return labels ? (value > 0 ? 255 : 0) : value;
   };
-  const path = new Path2D();
   const cross = (a, b) => (127.5 - a) / (b - a);
+  const ends = new Map(); // an edge between two centres that the line crosses: where, and what is next
+  const join = (p, q) => {
+    for (const [one, other] of [[p, q], [q, p]]) {
+      if (!ends.has(one.edge)) ends.set(one.edge, { ...one, next: [] });
+      ends.get(one.edge).next.push(other.edge);
+    }
+  };
   for (let y = -1; y < height; y += 1) {
     for (let x = -1; x < width; x += 1) {
       const [a, b, c, d] = [at(x, y), at(x + 1, y), at(x + 1, y + 1), at(x, y + 1)];
       const kind = (a > 127) + 2 * (b > 127) + 4 * (c > 127) + 8 * (d > 127);
       if (kind === 0 || kind === 15) continue;
-      const top = [x + 0.5 + cross(a, b), y + 0.5];
-      const right = [x + 1.5, y + 0.5 + cross(b, c)];
-      const bottom = [x + 0.5 + cross(d, c), y + 1.5];
-      const left = [x + 0.5, y + 0.5 + cross(a, d)];
-      const line = (p, q) => { path.moveTo(...p); path.lineTo(...q); };
-      if (kind === 5) { line(left, bottom); line(top, right); }
-      else if (kind === 10) { line(left, top); line(right, bottom); }
-      else if (kind === 1 || kind === 14) line(left, top);
-      else if (kind === 2 || kind === 13) line(top, right);
-      else if (kind === 3 || kind === 12) line(left, right);
-      else if (kind === 4 || kind === 11) line(right, bottom);
-      else if (kind === 6 || kind === 9) line(top, bottom);
-      else line(left, bottom);
+      const edge = 2 * ((y + 1) * (width + 2) + x + 1); // of the top; the next one is of the left
+      const top = { edge, x: x + 0.5 + cross(a, b), y: y + 0.5 };
+      const left = { edge: edge + 1, x: x + 0.5, y: y + 0.5 + cross(a, d) };
+      const right = { edge: edge + 3, x: x + 1.5, y: y + 0.5 + cross(b, c) };
+      const bottom = { edge: edge + 2 * (width + 2), x: x + 0.5 + cross(d, c), y: y + 1.5 };
+      if (kind === 5) { join(left, bottom); join(top, right); }
+      else if (kind === 10) { join(left, top); join(right, bottom); }
+      else if (kind === 1 || kind === 14) join(left, top);
+      else if (kind === 2 || kind === 13) join(top, right);
+      else if (kind === 3 || kind === 12) join(left, right);
+      else if (kind === 4 || kind === 11) join(right, bottom);
+      else if (kind === 6 || kind === 9) join(top, bottom);
+      else join(left, bottom);
     }
+  }
+  const path = new Path2D();
+  for (let point of ends.values()) {
+    if (!point.next.length) continue;
+    path.moveTo(point.x, point.y);
+    while (point.next.length) {
+      const after = ends.get(point.next.pop());
+      after.next.splice(after.next.indexOf(point.edge), 1);
+      path.lineTo(after.x, after.y);
+      point = after;
+    }
+    path.closePath();
   }
   return path;
 }

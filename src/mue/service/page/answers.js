@@ -1,0 +1,105 @@
+// The answers to an image: asked of the service, ranked as the controls say.
+
+import * as api from "./api.js";
+import * as draw from "./canvas.js";
+import { $, busy, fail } from "./dom.js";
+import { rank } from "./modes.js";
+import { modelOf, ofTask, panes, state, update } from "./state.js";
+
+export const MAX_MODES = 12;
+
+// Models for images of a task: one that was trained on them, and another to compare it with.
+function suited(task, model = state.model) {
+  const fitting = ofTask(task);
+  if (fitting.length && modelOf(model).task !== task) model = fitting[0].name;
+  const others = state.models.filter((m) => m.name !== model);
+  const other = others.find((m) => m.name === state.other && m.task === modelOf(model).task)
+    || others.find((m) => m.task === modelOf(model).task) || others[0];
+  return { model, other: other?.name || null };
+}
+
+async function proposal(name, source, slice, signal) {
+  const found = await api.propose(source.files, { model: name, slice }, signal);
+  const masks = await Promise.all(found.answers.map((a) => draw.grey(a.mask.png)));
+  const model = modelOf(name);
+  const labels = model.answers === "labels";
+  const maps = draw.expected(masks, found.answers.map((a) => a.prob), labels);
+  return { model, proposal: found, masks, labels, maps, image: draw.pixels(found.image), paths: [], fills: [] };
+}
+
+let asked = null;
+let before = null; // the state to go back to when there is no answer
+
+export async function answer(changes = {}) {
+  if (!state.source && !changes.source) { Object.assign(state, changes); return; }
+  asked?.abort();
+  before ??= { ...state };
+  const request = new AbortController();
+  asked = request;
+  Object.assign(state, changes);
+  busy(true);
+  const began = performance.now();
+  try {
+    const names = state.compare && state.other ? [state.model, state.other] : [state.model];
+    const { source, slice } = state;
+    source.masks ??= source.raters && await Promise.all(source.raters.map((r) => draw.grey(r.png)));
+    const found = await Promise.all(names.map((name) => proposal(name, source, slice, request.signal)));
+    if (asked !== request) return;
+    panes.splice(0, panes.length, ...found);
+    before = null;
+    const [{ image, model }] = found;
+    update({
+      active: 0, hovered: null, member: null, ms: performance.now() - began,
+      cut: state.cut ?? model.cut, slice: image.slices > 1 ? image.slice : null,
+    });
+  } catch (error) {
+    if (asked !== request) return;
+    Object.assign(state, before);
+    before = null;
+    fail(error);
+    if (panes.length) update();
+    else $("empty").textContent = "No image is answered yet: choose an example, or drop an image.";
+  } finally {
+    if (asked === request) { asked = null; busy(false); }
+  }
+}
+
+export function choose(source) {
+  return answer({
+    source, slice: null, zoom: 1, x: 0, y: 0, window: 1, level: 1, chosen: 0, opened: new Set(),
+    ...(source.task ? suited(source.task) : {}),
+  });
+}
+
+export function chooseModel(name) {
+  const { task } = modelOf(name);
+  const view = { cut: null, coverage: "", chosen: 0, opened: new Set(), ...suited(task, name) };
+  const other = state.examples.find((e) => e.task === task);
+  if (task === modelOf(state.model).task || state.source?.kind === "files" || !other) return answer(view);
+  Object.assign(state, view);
+  return choose(exampleSource(other));
+}
+
+export function toggleCompare() {
+  if (state.models.length < 2) return null;
+  return answer({ ...suited(modelOf(state.model).task), compare: !state.compare });
+}
+
+export function exampleSource(example) {
+  const bytes = Uint8Array.from(atob(example.image), (c) => c.charCodeAt(0));
+  const file = new File([bytes], `${example.id}.png`, { type: "image/png" });
+  return { ...example, kind: "example", files: [file] };
+}
+
+// The cut of a model: the slider's, unless it measures other distances than the first one does.
+export const cutOf = (pane) => (pane.model.task === panes[0].model.task ? state.cut : pane.model.cut);
+
+export function rankAll() {
+  for (const pane of panes) {
+    const at = state.by === "mode" ? pane.model.coverage.findIndex((c) => String(c) === state.coverage) : -1;
+    pane.limit = at < 0 ? null : pane.model.limits[at];
+    pane.cut = at < 0 ? cutOf(pane) : pane.model.cut;
+    pane.ranked = rank(pane.proposal, { by: state.by, cut: pane.cut, limit: pane.limit, max: MAX_MODES });
+  }
+  state.chosen = Math.min(state.chosen, panes[state.active].ranked.modes.length - 1);
+}

@@ -1,0 +1,63 @@
+// The images to choose from: examples, and what is dropped on the page.
+
+import { choose, exampleSource } from "./answers.js";
+import { $, element, fail } from "./dom.js";
+import { state } from "./state.js";
+
+const TITLES = { slices: ["Lung lesions", "computed phantoms"], guess: ["Guessing game", "which digit is kept?"] };
+
+export function listExamples() {
+  const groups = Object.entries(TITLES).map(([task, [title, note]]) => {
+    const items = state.examples.filter((e) => e.task === task).map((e) => element("button", {
+      class: "example", title: e.note, "data-example": e.id, "aria-pressed": "false",
+      onclick: () => choose(exampleSource(e)),
+    }, element("img", { src: `data:image/png;base64,${e.image}`, alt: "" }), element("span", {}, e.name)));
+    if (!items.length) return null;
+    return element("div", {}, element("h2", {}, title, element("small", {}, note)), element("div", { class: `grid ${task}` }, ...items));
+  });
+  $("examples").replaceChildren(...groups.filter(Boolean));
+}
+
+export function markExample() {
+  for (const button of document.querySelectorAll("[data-example]")) {
+    button.setAttribute("aria-pressed", String(button.dataset.example === state.source.id));
+  }
+}
+
+async function upload(all) {
+  const files = [...all].filter((f) => !f.name.startsWith(".") && f.name !== "DICOMDIR");
+  if (!files.length) throw new Error("there is no file in it");
+  const name = files.length > 1 ? `Series of ${files.length} files` : files[0].name;
+  await choose({ kind: "files", name, files, raters: null });
+}
+
+async function filesIn(entry) {
+  if (entry.isFile) return [await new Promise((done, wrong) => entry.file(done, wrong))];
+  const reader = entry.createReader();
+  const found = [];
+  for (;;) { // it hands out some at a time
+    const some = await new Promise((done, wrong) => reader.readEntries(done, wrong));
+    if (!some.length) break;
+    found.push(...some);
+  }
+  return (await Promise.all(found.map(filesIn))).flat();
+}
+
+// What was dropped, with the files of a folder: a DICOM series often is one.
+async function dropped(transfer) {
+  const entries = [...transfer.items].map((item) => item.webkitGetAsEntry?.());
+  if (!entries.some((entry) => entry?.isDirectory)) return transfer.files;
+  return (await Promise.all(entries.filter(Boolean).map(filesIn))).flat();
+}
+
+$("file").addEventListener("change", (event) => {
+  upload(event.target.files).catch(fail);
+  event.target.value = "";
+});
+addEventListener("dragover", (event) => { event.preventDefault(); document.body.classList.add("over"); });
+addEventListener("dragleave", (event) => { if (!event.relatedTarget) document.body.classList.remove("over"); });
+addEventListener("drop", (event) => {
+  event.preventDefault();
+  document.body.classList.remove("over");
+  dropped(event.dataTransfer).then(upload).catch(fail);
+});
