@@ -1,13 +1,15 @@
 """Own data from files to answers: import, train, evaluate, predict, and two references.
 
-    python benchmarks/own_data.py ../shared/data/bsds/bsds-contours-100.tar.gz --out runs/bsds \
+    python benchmarks/own_data.py bsds --out runs/bsds \
         --image 'images/{case}.jpg' --mask 'masks/{case}_r{rater}.png'
+    python benchmarks/own_data.py --write runs/bsds-cpu runs/bsds-gpu
 
 Every step is a command of `mue`, printed before it runs. The references are a plain U-Net by the
 same settings and the best constant ranking: the same masks, with the same probabilities, for every
 image, fitted to the training set. OUT/own_data.json has the numbers of all on the test set. What is
 done already is not done again, so that the same command continues after a stop; `--device cuda` is
-for a GPU, and other options go to `mue train auto`: `--seed 1 --minutes 10`.
+for a GPU, and other options go to `mue train auto`: `--train.seed 1 --minutes 10`. `--write` puts
+the numbers of such folders into docs/own-data.md.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import argparse
 import json
 import shlex
 import tarfile
+import textwrap
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,13 +35,16 @@ from mue.devices import choose_device, device_name
 from mue.metrics.energy import distances, energy_distance
 from mue.metrics.interval import interval
 from mue.modes import class_masks
-from mue.training.checkpoint import commit
 from mue.types import Case
+from pages import ROOT, insert, markdown
 
 CANDIDATES = 64
 """Masks of raters of the training set among which those of the constant ranking are chosen."""
 LEVELS = 24
 """Thresholds of the mean mask that are candidates as well."""
+IMAGES = 512
+"""Training images that a constant ranking is fitted to, at most."""
+PAGE, NUMBERS = ROOT / "docs" / "own-data.md", "own_data.json"
 METRICS = ("ged", "ged_16", "hm_iou_16", "dice_top")
 
 
@@ -72,15 +78,19 @@ def as_masks(y: Tensor) -> Tensor:
     return class_masks(y) if y.shape[2] > 1 else y > 0.5
 
 
+def spread(count: int, total: int) -> list[int]:
+    """Indices of at most `count` of `total` items, spread evenly."""
+    return torch.linspace(0, total - 1, min(count, total)).long().tolist()
+
+
 def candidates(source: Slices, size: int = 128) -> Tensor:
     """Answers that may be the same for every image: k c h w."""
     maps: list[Tensor] = []
-    for i in range(len(source)):
+    for i in spread(IMAGES, len(source)):
         case = source.case(torch.tensor([i]))
         ys, q = case.ys[0].cpu(), case.q[0].cpu()
         maps.append(F.interpolate(ys[q > 0], (size, size), mode="nearest-exact"))
     every = torch.cat(maps)
-    pick = torch.linspace(0, len(every) - 1, min(CANDIDATES, len(every))).long().unique()
     mean = torch.stack([m.mean(dim=0) for m in maps]).mean(dim=0)
     foreground = mean.sum(dim=0) - (mean[0] if len(mean) > 1 else 0)
     cuts = foreground.flatten().quantile(torch.linspace(0, 1, LEVELS))
@@ -93,7 +103,7 @@ def candidates(source: Slices, size: int = 128) -> Tensor:
     empty = torch.zeros_like(mean)[None]
     if len(mean) > 1:
         empty[:, 0] = 1
-    return torch.cat([empty, thresholded, every[pick]])
+    return torch.cat([empty, thresholded, every[spread(CANDIDATES, len(every))]])
 
 
 def at_size(masks: Tensor, case: Case) -> Tensor:
@@ -108,11 +118,12 @@ def constant_ranking(train: Slices, masks: Tensor, rounds: int = 3000) -> Tensor
     The energy distance is convex in them, so this is the best choice among these masks.
     """
     attraction, pairwise = torch.zeros(len(masks)), torch.zeros(len(masks), len(masks))
-    for i in range(len(train)):
+    chosen = spread(IMAGES, len(train))
+    for i in chosen:
         case = train.case(torch.tensor([i]))
         d = distances(at_size(masks, case), as_masks(case.ys))
-        attraction += (d.sy[0] @ case.q[0]).cpu() / len(train)
-        pairwise += d.ss[0].cpu() / len(train)
+        attraction += (d.sy[0] @ case.q[0]).cpu() / len(chosen)
+        pairwise += d.ss[0].cpu() / len(chosen)
     log_p = torch.zeros(len(masks))
     for step in range(rounds):
         p = log_p.softmax(dim=0)
@@ -132,11 +143,12 @@ def constant_ged(test: Slices, masks: Tensor, p: Tensor) -> Tensor:
 
 
 def summary(folder: Path) -> dict[str, Any]:
-    """What is kept of a model: its metrics, its configuration, and why."""
+    """What is kept of a model: its metrics, its commit and configuration, and why."""
     report = json.loads((folder / "report-test.json").read_text())
     config = json.loads((folder / "config.json").read_text())
     metrics = {n: {k: report[n][k] for k in ("mean", "low", "high")} for n in METRICS}
-    return {"metrics": metrics, "reasons": config["reasons"], "config": config["config"]}
+    kept = {name: config[name] for name in ("commit", "reasons", "config")}
+    return {"metrics": metrics, **kept}
 
 
 def run(arguments: argparse.Namespace, overrides: Sequence[str]) -> dict[str, Any]:
@@ -148,8 +160,9 @@ def run(arguments: argparse.Namespace, overrides: Sequence[str]) -> dict[str, An
             with tarfile.open(source) as archive:
                 archive.extractall(out / "source", filter="data")
         source = out / "source"
-    patterns = [("--image", arguments.image), ("--mask", arguments.mask)]
-    flags = [word for flag, value in patterns if value for word in (flag, value)]
+    names = ("image", "mask", "patient", "splits")
+    given = {f"--{name}": value for name in names if (value := getattr(arguments, name))}
+    flags = [word for pair in given.items() for word in pair]
     clock, device = Clock(out / "seconds.json"), ("--device", arguments.device)
     to = ("--out", prepared)
     clock.run("import", prepared, "data", "import", "folder", source, *to, *flags)
@@ -164,21 +177,24 @@ def run(arguments: argparse.Namespace, overrides: Sequence[str]) -> dict[str, An
         clock.run(f"evaluate {name}", done, "evaluate", folder, "--data", prepared, *device)
         found[name] = summary(folder)
     opened = open_prepared(prepared)
-    train, test = (Slices(opened, split) for split in ("train", "test"))
+    where = choose_device(arguments.device)
+    train, test = (Slices(opened, split, device=where) for split in ("train", "test"))
     masks = candidates(train)
     p = constant_ranking(train, masks)
+    kept = p > 1e-3
+    masks, p = masks[kept], p[kept] / p[kept].sum()
     group = torch.arange(len(test))
     ged = interval(constant_ged(test, masks, p), group, generator=torch.Generator().manual_seed(0))
     found["constant"] = {
         "metrics": {"ged": {"mean": ged.mean, "low": ged.low, "high": ged.high}},
-        "masks": int((p > 1e-3).sum()),
+        "masks": len(masks),
     }
     images = [source / row.source for row in test.rows][: arguments.predicted]
     answers = out / "answers"
     clock.run("predict", answers, "predict", out / "ours", *images, "--out", answers, *device)
     return {
-        "device": device_name(choose_device(arguments.device)),
-        "commit": commit(),
+        "device": device_name(where),
+        "options": ["--device", arguments.device, *overrides],
         "data": opened.digest,
         "images": {s: len(opened.members(s)) for s in ("train", "val", "test")},
         "seconds": clock.seconds,
@@ -186,19 +202,66 @@ def run(arguments: argparse.Namespace, overrides: Sequence[str]) -> dict[str, An
     }
 
 
+def table(runs: Sequence[dict[str, Any]]) -> str:
+    """The metrics of runs on the same data with their intervals, a row for each model."""
+    rows: list[list[str]] = []
+    for run in runs:
+        for name, title in (("ours", "`mue train auto`"), ("unet", "U-Net, one answer")):
+            model = run["models"][name]
+            train = f"{run['seconds'][f'train {name}'] / 60:.1f}"
+            steps = f"{model['config']['train']['steps']:,}"
+            rows.append([title, run["device"], steps, train, *_cells(model["metrics"])])
+    constant = runs[0]["models"]["constant"]["metrics"]
+    rows.append(["the best constant ranking", "", "", "", *_cells(constant)])
+    columns = ["model", "device", "steps", "minutes", *(f"`{name}`" for name in METRICS)]
+    return markdown(columns, rows, left=2)
+
+
+def _cells(metrics: dict[str, dict[str, float]]) -> list[str]:
+    """A mean with its interval for each metric, nothing for one that was not measured."""
+    found = [metrics.get(name) for name in METRICS]
+    return [f"{m['mean']:.3f} ({m['low']:.3f} to {m['high']:.3f})" if m else "" for m in found]
+
+
+def write_page(folders: Sequence[Path]) -> None:
+    """Put the table of these runs and how to repeat them into docs/own-data.md."""
+    runs = [json.loads((folder / NUMBERS).read_text()) for folder in folders]
+    counts = runs[0]["images"]
+    images = ", ".join(f"{count} images in {split}" for split, count in counts.items())
+    made = [f"{images}; in brackets the 95 % interval over test images; `minutes` of training."]
+    for run in runs:
+        ours = run["models"]["ours"]
+        made.append(
+            f"{run['device']}: `python benchmarks/own_data.py bsds --out runs/bsds "
+            "--image 'images/{case}.jpg' --mask 'masks/{case}_r{rater}.png' "
+            f"{shlex.join(run['options'])}`, seed {ours['config']['train']['seed']}, "
+            f"commit {ours['commit'][:7]}."
+        )
+    words = [textwrap.fill(sentence, 115, break_on_hyphens=False) for sentence in made]
+    insert(PAGE, "\n\n".join([table(runs), *words]), "photographs")
+
+
 def main() -> None:
-    """Run, and print `ged` of all."""
+    """Run, and print `ged` of all; or write the page."""
     parser = argparse.ArgumentParser(description="Own data, from files to answers.")
-    parser.add_argument("source", type=Path, help="a folder, or a tar archive of one")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("source", type=Path, nargs="?", help="a folder, or a tar archive of one")
+    parser.add_argument("--out", type=Path)
     parser.add_argument("--image", help="pattern of the images")
     parser.add_argument("--mask", help="pattern of the masks")
+    parser.add_argument("--patient", help="pattern of the patient in the name of a case")
+    parser.add_argument("--splits", type=Path, help="table of the splits")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--predicted", type=int, default=8, help="test images that are answered")
+    parser.add_argument("--write", type=Path, nargs="+", metavar="OUT", help="only write the page")
     arguments, overrides = parser.parse_known_args()
+    if arguments.write:
+        write_page(arguments.write)
+        return
+    if arguments.source is None or arguments.out is None:
+        parser.error("name a source and --out, or folders to --write")
     arguments.out.mkdir(parents=True, exist_ok=True)
     content = run(arguments, overrides)
-    (arguments.out / "own_data.json").write_text(json.dumps(content, indent=2) + "\n")
+    (arguments.out / NUMBERS).write_text(json.dumps(content, indent=2) + "\n")
     for name, model in content["models"].items():
         print(f"{name:<9} ged {model['metrics']['ged']['mean']:.4f}")
 

@@ -6,6 +6,7 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.contour import ContourSet
 
 from mue.plots.contact_sheet import plot_contact_sheet
+from mue.plots.style import INK, MASK_COLOURS
 
 H, W = 32, 40
 
@@ -32,8 +33,8 @@ def test_a_sheet_has_every_slice_with_its_name_and_the_outlines_of_its_raters(wo
     assert len(figure.axes) == 12  # six in a row
     for i, ax in enumerate(figure.axes[:7]):
         np.testing.assert_allclose(np.asarray(ax.images[0].get_array()), images[i][0] / 255)
-        colours = {to_hex(np.asarray(c.get_edgecolor())[0]) for c in outlines(ax)}
-        assert len(outlines(ax)) == len(colours) == 2
+        colours = [to_hex(np.asarray(c.get_edgecolor())[0]) for c in outlines(ax)]
+        assert colours == [INK, INK, *MASK_COLOURS[:2]]  # dark lines below the bright ones
         assert ax.get_xlabel() == f"slice-{i}\n2 of 3 annotated"
     assert not any(ax.axison for ax in figure.axes[7:])
     assert {"a sheet", "rater 1", "rater 3"} <= set(words(figure))
@@ -92,7 +93,7 @@ def test_several_classes_are_shown_by_the_share_of_raters_below_the_image(words)
     figure = plot_contact_sheet([image], [masks], ["a"], "", ["none", "first", "second"])
     shown = np.asarray(figure.axes[0].images[0].get_array())
     assert shown.shape == (2 * H, W, 3)
-    first, second = np.array(to_rgb("#ff5d3b")), np.array(to_rgb("#ffc23d"))
+    first, second = (np.array(to_rgb(colour)) for colour in MASK_COLOURS[:2])
     inside = SMALL.bool().numpy()
     np.testing.assert_allclose(shown[H:][inside], np.tile(2 / 3 * first + second / 3, (20, 1)))
     assert (shown[H:][~inside] == 0).all()

@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex
 
+from mue.plots.contact_sheet import plot_contact_sheet
 from mue.plots.overlays import _shrink, plot_overlays
 
 
@@ -37,6 +39,17 @@ def test_a_legend_names_the_classes_where_there_are_several():
     assert not figure_of(1).legends
     (legend,) = figure_of(1, ("rim", "core")).legends
     assert [t.get_text() for t in legend.get_texts()] == ["rim", "core"]
+
+
+def test_a_class_has_the_colour_that_it_has_on_a_contact_sheet():
+    classes = ("rim", "core", "edge")
+    image, masks = np.zeros((1, 8, 8), np.uint8), np.ones((2, 8, 8), np.uint8)
+    sheet = plot_contact_sheet([image], [masks], ["a"], "", ("none", *classes))
+    lines = [to_hex(line.get_color()) for line in sheet.legends[0].get_lines()]
+    (legend,) = figure_of(1, classes).legends
+    patches = [to_hex(patch.get_facecolor()) for patch in legend.get_patches()]
+    assert lines == patches
+    assert len(set(lines)) == 3
 
 
 def test_large_images_are_shown_at_a_smaller_size():

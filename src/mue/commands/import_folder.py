@@ -9,9 +9,10 @@ from pathlib import Path
 from mue.commands.import_lidc import ImportResult
 from mue.commands.report import Progress
 from mue.data.folder import layout
-from mue.data.folder.importer import is_ct, read_cases
+from mue.data.folder.importer import encode_cases, is_ct
 from mue.data.images.image import Axis
-from mue.data.prepared.item import Item, Rejected
+from mue.data.prepared.encode import Encoded
+from mue.data.prepared.item import Rejected
 from mue.data.prepared.splits import split_of
 from mue.data.prepared.store import natural, open_prepared, write_prepared
 from mue.data.prepared.summary import summarize
@@ -73,7 +74,7 @@ def import_folder(
         "known_probabilities": description.known,
     }
     cases.sort(key=_name)  # as they are stored, so that nothing is written twice
-    items = read_cases(cases, found, description, axis=axis, progress=show)
+    items = encode_cases(cases, found, description, axis=axis, progress=show)
     with warnings.catch_warnings(), contextlib.closing(items):
         warnings.simplefilter("ignore")  # of libraries, about what they read nevertheless
         rejected = write_prepared(
@@ -92,12 +93,12 @@ def _name(case: layout.CaseFiles | Rejected) -> list[tuple[int, int, str]]:
     return natural(parts)
 
 
-def _with_training(items: Iterable[Item | Rejected]) -> Iterator[Item | Rejected]:
+def _with_training(items: Iterable[Encoded | Rejected]) -> Iterator[Encoded | Rejected]:
     """The items; that none of them is for training is an error after the last."""
     splits: Counter[str] = Counter()
     for item in items:
-        if isinstance(item, Item):
-            splits[item.split or split_of(item.patient)] += 1
+        if isinstance(item, Encoded):
+            splits[item.row.split or split_of(item.row.patient)] += 1
         yield item
     if splits and not splits["train"]:
         counts = ", ".join(f"{count} in {split}" for split, count in sorted(splits.items()))

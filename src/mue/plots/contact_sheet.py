@@ -11,11 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from mue.errors import MueError
-from mue.plots.panels import shorten, show_contour, show_slice, window_around
-from mue.plots.style import SMALL, legend_below, new_figure
+from mue.plots.panels import CASING, shorten, show_contour, show_slice, window_around
+from mue.plots.style import INK, SMALL, legend_below, mask_colours, new_figure
 
-_COLOURS = ("#ff5d3b", "#ffc23d", "#4fc3ff", "#8be36b", "#e07bff", "#38d6b4", "#ff9ecb")
-"""Of raters or classes: bright, to contrast with grey."""
 _COLUMNS = 6
 
 
@@ -38,7 +36,7 @@ def plot_contact_sheet(
         raise MueError(f"`names` must name each of the {n} slices, got {len(names)} names")
     several = len(labels) > 2
     kinds = labels[1:] if several else [f"rater {j + 1}" for j in range(r)]
-    colours = [_COLOURS[j % len(_COLOURS)] for j in range(len(kinds))]
+    colours = mask_colours(len(kinds))
     columns, side = min(n, _COLUMNS), 1.6 if n > 1 else 3.2
     rows = -(-n // columns)
     tallest = max(image.shape[1] / image.shape[2] for image in images) * (1 + several)
@@ -53,9 +51,11 @@ def plot_contact_sheet(
             else:
                 shown = _colours(image) if len(image) == 3 else _scaled(image[0])
                 show_slice(ax, shown, window_around(mask > 0, min_share=0.5))
-                for j in range(len(mask)):
-                    if mask[j].any():
-                        show_contour(ax, mask[j] > 0, colours[j], 0.6 + 1.4 * (r - 1 - j) / r)
+                widths = {j: 0.6 + 1.4 * (r - 1 - j) / r for j, m in enumerate(mask) if m.any()}
+                for j, width in widths.items():
+                    show_contour(ax, mask[j] > 0, INK, width + CASING)
+                for j, width in widths.items():
+                    show_contour(ax, mask[j] > 0, colours[j], width)
             annotated = int(mask.any(axis=(1, 2)).sum())
             label = f"{shorten(name)}\n{annotated} of {len(mask)} annotated"
             ax.set_xlabel(label, fontsize=SMALL, labelpad=2, linespacing=1.3)

@@ -10,8 +10,8 @@ from jaxtyping import Float, UInt8
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from mue.plots.panels import annotate, show_contour, show_prob
-from mue.plots.style import BLUE, GREY, INK, MODEL_COLOURS, RED, SMALL, legend_below, new_figure
+from mue.plots.panels import CASING, annotate, show_contour, show_prob
+from mue.plots.style import BLUE, GREY, INK, SMALL, legend_below, mask_colours, new_figure
 
 _SIDE = 640
 """Pixels of the longer side of an image that is shown: contours of more take long."""
@@ -41,7 +41,7 @@ def plot_overlays(
     height, width = x.shape[1:]
     cell = 1.9
     size = columns * cell + 0.2, rows * (cell * height / width + 0.55) + 0.7
-    colours = (RED, BLUE, *MODEL_COLOURS[2:])
+    colours = mask_colours(len(classes))
     with new_figure(title, size) as figure:
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
         for ax in axes:
@@ -54,9 +54,9 @@ def plot_overlays(
         axes[0].set_title("image", color=INK)
         for i, (ax, mask, p) in enumerate(zip(axes[1:], masks, prob, strict=False)):
             ax.set_title(f"{i + 1}", color=INK)
-            for number in range(1, len(classes) + 1):
+            for number, colour in enumerate(colours, start=1):
                 if (shown := mask == number).any():
-                    colour = colours[(number - 1) % len(colours)]
+                    show_contour(ax, shown, INK, 1.0 + CASING)
                     show_contour(ax, shown, colour, 1.0, fill=0.25)
             if not mask.any():
                 annotate(
@@ -77,9 +77,8 @@ def plot_overlays(
         below = axes[len(masks)], f"rest {rest:.3f}", (0.5, 0.0), -28.0
         annotate(*below, ha="center", color=GREY)
         if len(classes) > 1:
-            handles = [
-                Patch(color=colours[i % len(colours)], label=c) for i, c in enumerate(classes)
-            ]
+            named = zip(classes, colours, strict=True)
+            handles = [Patch(fc=colour, ec=INK, label=name) for name, colour in named]
             legend_below(figure, min(4, len(classes)), handles)
     return figure
 

@@ -16,6 +16,8 @@ from torch import Tensor
 from mue.modes import Modes
 from mue.plots.style import GRID, INK, SMALL
 
+CASING = 1.2
+"""Points by which a dark line below an outline is wider, so that it is seen on any image."""
 _NOTE = {"color": "white", "bbox": {"facecolor": INK, "alpha": 0.6, "linewidth": 0, "pad": 1.2}}
 
 

@@ -26,6 +26,8 @@ Grid = Literal["both", "x", "y"]
 INK, BLUE, RED, GREY, GREEN = "#1b1b1f", "#2f6fb0", "#c8452d", "#8a8a94", "#3f8f5b"
 GRID = "#e6e6ea"
 MODEL_COLOURS = (BLUE, RED, GREEN, "#8a5aa8", "#c48a1a", INK)
+MASK_COLOURS = ("#ffd02e", "#35e0ff", "#ff6ad5", "#8bf06b", "#ff8a3d", "#b9a2ff", "#ffffff")
+"""Of classes, or of raters where there is one class: bright, to be seen on any image."""
 SMALL = 7
 """Points of notes inside and at small panels; other text has 8, headings 9 and the title 10."""
 
@@ -66,6 +68,11 @@ def legend_below(figure: Figure, columns: int, handles: Sequence[Artist] | None 
     """A legend below all panels, by default of what has a label in the first of them."""
     shown = figure.axes[0].get_legend_handles_labels()[0] if handles is None else handles
     figure.legend(handles=shown, loc="outside lower center", ncols=columns)
+
+
+def mask_colours(count: int) -> list[str]:
+    """A colour for each class or rater, the same in every figure."""
+    return list(itertools.islice(itertools.cycle(MASK_COLOURS), count))
 
 
 def model_colours(names: Iterable[str]) -> dict[str, str]:

@@ -10,7 +10,7 @@ import pytest
 import mue
 from mue.commands.export_folder import export_folder
 from mue.data.folder.exporter import export_cases
-from mue.data.folder.importer import is_ct, read_cases
+from mue.data.folder.importer import encode_cases, is_ct
 from mue.data.folder.layout import find_by_layout, read_description, with_patients
 from mue.data.images.image import Axis, Geometry
 from mue.data.lidc.importer import read_items
@@ -63,7 +63,7 @@ def imported(folder: Path, options: list[str], out: Path, axis: Axis = 2) -> Pre
     description = read_description(folder)
     cases = find_by_layout(folder, description)
     cases = with_patients(cases, given.get("--patient"), splits)
-    items = read_cases(cases, folder, description, axis=axis)
+    items = encode_cases(cases, folder, description, axis=axis)
     write_prepared(items, out, {}, labels=tuple(description.labels), ct=is_ct(cases, description))
     return open_prepared(out)
 

@@ -9,9 +9,12 @@ import pytest
 from PIL import Image
 
 from mue.data.folder import importer
-from mue.data.folder.importer import classes, is_ct, read_cases
+from mue.data.folder.importer import classes, encode_cases, is_ct, read_case
 from mue.data.folder.layout import CaseFiles, Description
+from mue.data.images.image import Axis
+from mue.data.prepared.encode import Encoded
 from mue.data.prepared.item import Item, Rejected
+from mue.data.prepared.store import open_prepared, write_prepared
 from mue.errors import MueError
 
 RANDOM = np.random.default_rng(0)
@@ -33,16 +36,25 @@ def case(images: list[Path], masks: list[Path], name: str = "a") -> CaseFiles:
 
 
 def read(
-    folder: Path, *cases: CaseFiles, labels: dict[str, int] | None = None, **options
+    folder: Path, *cases: CaseFiles, labels: dict[str, int] | None = None, axis: Axis = 2
 ) -> list[Item]:
-    found = list(read_cases(cases, folder, Description(labels=labels or {}), **options))
+    description = Description(labels=labels or {})
+    options = {"source": folder, "description": description, "axis": axis}
+    found = [item for case in cases for item in read_case(case, **options)]
     items = [item for item in found if isinstance(item, Item)]
     assert len(items) == len(found), found
     return items
 
 
+def encoded(folder: Path, *cases: CaseFiles | Rejected, **options) -> list[Encoded]:
+    found = list(encode_cases(cases, folder, Description(), **options))
+    encoded = [item for item in found if isinstance(item, Encoded)]
+    assert len(encoded) == len(found), found
+    return encoded
+
+
 def rejected(folder: Path, *cases: CaseFiles) -> str:
-    (found,) = read_cases(cases, folder, Description())
+    (found,) = encode_cases(cases, folder, Description())
     assert isinstance(found, Rejected), found
     assert str(folder) not in found.why
     return f"{found.what}: {found.why}"
@@ -94,8 +106,8 @@ def test_items_come_in_the_order_of_the_cases_whatever_takes_longer(tmp_path, mo
     files = [small if i % 3 else big for i in range(30)]
     cases = [case([path], [path], f"c{i}") for i, path in enumerate(files)]
     steps: list[tuple[int, int]] = []
-    found = read(tmp_path, *cases, progress=lambda *step: steps.append(step))
-    assert list(dict.fromkeys(item.case for item in found)) == [f"c{i}" for i in range(30)]
+    found = encoded(tmp_path, *cases, progress=lambda *step: steps.append(step))
+    assert list(dict.fromkeys(item.row.case for item in found)) == [f"c{i}" for i in range(30)]
     assert steps == [(i, 30) for i in range(1, 31)]
 
 
@@ -104,7 +116,7 @@ def test_a_volume_takes_the_type_of_the_first_if_that_has_its_values(tmp_path):
     real = nifti(tmp_path, "b.nii", np.full((3, 3, 1), 8, np.float32))
     half = nifti(tmp_path, "c.nii", np.full((3, 3, 1), 8.5, np.float32))
     mask = nifti(tmp_path, "m.nii", np.zeros((3, 3, 1), np.uint8))
-    found = read(tmp_path, *(case([path], [mask], path.stem) for path in (whole, real, half)))
+    found = encoded(tmp_path, *(case([path], [mask], path.stem) for path in (whole, real, half)))
     assert [item.image.dtype.name for item in found] == ["int16", "int16", "float32"]
 
 
@@ -117,22 +129,45 @@ def test_several_processes_read_and_reject_as_one_does(tmp_path, monkeypatch):
     monkeypatch.setattr(importer, "_FEW", 0)
     for cores in (1, 2, 3):
         monkeypatch.setattr(importer, "available_cores", lambda cores=cores: cores)
-        found = list(read_cases(cases, tmp_path, Description()))
-        said.append([f"{x.id} {x.image.sum()}" if isinstance(x, Item) else repr(x) for x in found])
+        found = list(encode_cases(cases, tmp_path, Description()))
+        said.append(
+            [
+                f"{x.row.id} {x.image} {x.masks}" if isinstance(x, Encoded) else repr(x)
+                for x in found
+            ]
+        )
     assert len(said[0]) == 2 + 5 * 6
     assert said[0] == said[1] == said[2]
+
+
+def test_the_prepared_bytes_do_not_depend_on_the_number_of_processes(tmp_path, monkeypatch):
+    files: list[CaseFiles] = []
+    for i in range(7):
+        image = png(tmp_path, f"i{i}.png", RANDOM.integers(0, 256, (6, 9 + i % 3)))
+        masks = [
+            png(tmp_path, f"m{i}{j}.png", RANDOM.integers(0, 2, (6, 9 + i % 3))) for j in range(3)
+        ]
+        files.append(case([image], masks[: 1 + i % 3], f"c{i}"))
+    monkeypatch.setattr(importer, "_FEW", 0)
+    for cores in (1, 2):
+        monkeypatch.setattr(importer, "available_cores", lambda cores=cores: cores)
+        write_prepared(encode_cases(files, tmp_path, Description()), tmp_path / str(cores), {})
+    read_here = read(tmp_path, *files)
+    write_prepared(read_here[::-1], tmp_path / "reversed", {})
+    found = [open_prepared(tmp_path / name, verify=True) for name in ("1", "2", "reversed")]
+    assert len({prepared.digest for prepared in found}) == 1
 
 
 def test_a_process_that_dies_is_named_by_its_case(tmp_path, monkeypatch):
     image = png(tmp_path, "i.png", np.zeros((4, 6)))
 
-    def killed(*_: object) -> Iterator[Iterator[Item]]:
+    def killed(*_: object) -> Iterator[Iterator[Encoded]]:
         raise ChildProcessError(-9, "killed")
         yield iter([])
 
     monkeypatch.setattr(importer, "map_in_processes", killed)
-    with pytest.raises(MueError, match=r"a: the process that reads it ended with the status -9"):
-        read(tmp_path, case([image], [image]))
+    with pytest.raises(MueError, match=r"b: the process that reads it ended with the status -9"):
+        encoded(tmp_path, case([image], [image]), case([image], [image], "b"))
 
 
 def test_ct_is_recognized_by_the_name_of_a_channel(tmp_path):

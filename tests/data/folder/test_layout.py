@@ -85,6 +85,9 @@ def test_a_folder_of_another_layout_is_refused_with_the_way_out(tmp_path):
         MueError, match="must hold imagesTr and labelsTr, or name its files by --im"
     ):
         find_by_layout(tmp_path, Description())
+    touch(tmp_path, "imagesTr/a.png", "labelsTr/a/0.tif")
+    with pytest.raises(MueError, match=r"must hold cases such as imagesTr/CASE_0000.tif .* none"):
+        find_by_layout(tmp_path, Description(ending=".tif"))
 
 
 # --- patterns -------------------------------------------------------------------------------------
@@ -134,7 +137,7 @@ def test_a_folder_is_found_as_a_series(tmp_path):
         (
             "i/{case}.jpg",
             "m/{case}_{rater}.png",
-            "--image 'i/{case}.jpg' matches no file of .*holds",
+            "--image 'i/{case}.jpg' matches no file of .*holds i/a.png",
         ),
         ("i/{case}.png", "m/{case}-{rater}.png", "--mask 'm/{case}-{rater}.png' matches no file"),
         (
@@ -147,7 +150,7 @@ def test_a_folder_is_found_as_a_series(tmp_path):
     ],
 )
 def test_a_pattern_that_finds_nothing_or_lacks_a_name_is_refused(tmp_path, image, mask, words):
-    touch(tmp_path, "i/a.png", "m/a_0.png")
+    touch(tmp_path, "dataset.json", "i/a.png", "m/a_0.png")
     with pytest.raises(MueError, match=words.replace("{", r"\{").replace("}", r"\}")):
         find_by_patterns(tmp_path, image, mask, Description())
 

@@ -10,15 +10,10 @@ import pytest
 
 from mue.config.schema import NormalizeConfig
 from mue.data.images.image import Geometry
+from mue.data.prepared.encode import FOREGROUND, foreground_pixels
 from mue.data.prepared.item import Item, Rejected
 from mue.data.prepared.splits import SPLITS, split_of
-from mue.data.prepared.store import (
-    FOREGROUND,
-    Prepared,
-    foreground_pixels,
-    open_prepared,
-    write_prepared,
-)
+from mue.data.prepared.store import Prepared, open_prepared, write_prepared
 from mue.data.prepared.summary import summarize
 
 FILES = {"meta.json", "index.csv", "items.npy", "images.bin", "masks.bin", "volumes.json"}

@@ -14,6 +14,7 @@ from mue.data.folder.layout import CaseFiles, Description
 from mue.data.folder.processes import available_cores, map_in_processes
 from mue.data.images.image import Axis, RawImage
 from mue.data.images.reader import decode_file, modality
+from mue.data.prepared.encode import Encoded, encode
 from mue.data.prepared.item import Item, Rejected
 from mue.errors import MueError
 
@@ -30,35 +31,46 @@ def is_ct(cases: Iterable[CaseFiles | Rejected], description: Description) -> bo
     return first is not None and modality(first) == "CT"
 
 
-def read_cases(
+def encode_cases(
     cases: Sequence[CaseFiles | Rejected],
     source: Path,
     description: Description,
     *,
     axis: Axis = 2,
     progress: Callable[[int, int], None] | None = None,
-) -> Generator[Item | Rejected]:
+) -> Generator[Encoded | Rejected]:
     """The slices of cases in their order; what cannot be read comes as a Rejected in their place.
 
-    Where there is enough to read, a process on each core decodes; each holds one case in memory.
+    Where there is enough to read, a process on each core decodes and encodes; each holds one case
+    in memory. What comes before the first whole slice is read here: volumes take its type.
     """
-    read = functools.partial(read_case, source=source, description=description, axis=axis)
-    count = min(_MAX_PROCESSES, available_cores(), len(cases)) if _much(cases) else 1
+    encode_here = functools.partial(
+        encode_case, source=source, description=description, axis=axis, dtype=None
+    )
+    done = 0
     dtype: np.dtype | None = None
-    with contextlib.closing(map_in_processes(read, cases, count)) as found:
-        for done, case in enumerate(cases, start=1):
+    while done < len(cases) and dtype is None:
+        for found in encode_here(cases[done]):
+            if dtype is None and isinstance(found, Encoded):
+                dtype = found.image.dtype
+            yield found
+        done += 1
+        if progress is not None:
+            progress(done, len(cases))
+    rest = cases[done:]
+    count = min(_MAX_PROCESSES, available_cores(), len(rest)) if _much(rest) else 1
+    encode_there = functools.partial(encode_here, dtype=dtype)
+    with contextlib.closing(map_in_processes(encode_there, rest, count)) as results:
+        for case in rest:
             try:
-                for item in next(found):
-                    if isinstance(item, Item):
-                        dtype = dtype or item.image.dtype
-                        item = _as_type(item, dtype)
-                    yield item
+                yield from next(results)
             except ChildProcessError as error:
                 name = case.what if isinstance(case, Rejected) else case.case
                 raise MueError(
                     f"{name}: the process that reads it ended with the status {error.errno}, "
                     "perhaps for lack of memory; make some free, or import fewer cases at a time"
                 ) from None
+            done += 1
             if progress is not None:
                 progress(done, len(cases))
 
@@ -69,6 +81,23 @@ def _much(cases: Sequence[CaseFiles | Rejected]) -> bool:
     if first is None or len(cases) >= _FEW:
         return first is not None
     return first.is_dir() or (first.is_file() and first.stat().st_size > _SMALL)
+
+
+def encode_case(
+    case: CaseFiles | Rejected,
+    *,
+    source: Path,
+    description: Description,
+    axis: Axis,
+    dtype: np.dtype | None,
+) -> Iterator[Encoded | Rejected]:
+    """The slices of a case as they are stored, in a type if that has their values."""
+    labels = tuple(description.labels)
+    for item in read_case(case, source=source, description=description, axis=axis):
+        if isinstance(item, Item):
+            yield encode(item if dtype is None else _as_type(item, dtype), labels)
+        else:
+            yield item
 
 
 def read_case(
@@ -114,7 +143,7 @@ def _slices(case: CaseFiles, source: Path, description: Description, axis: Axis)
 
 
 def _as_type(item: Item, dtype: np.dtype) -> Item:
-    """A slice of a volume in the type of the first image, if that has the same values."""
+    """A slice of a volume in this type, if that has the same values."""
     if item.image.dtype == dtype or item.geometry is None:
         return item
     with np.errstate(invalid="ignore"):

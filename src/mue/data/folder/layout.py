@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from mue.data.images.reader import ENDINGS
 from mue.data.prepared.item import Rejected
 from mue.data.prepared.splits import SPLITS, Split, split_of
 from mue.errors import MueError
@@ -131,6 +132,12 @@ def find_by_layout(source: Path, description: Description) -> list[CaseFiles | R
         for case in _gather(source, entries, image, mask, description):
             test = kind == "Ts" and isinstance(case, CaseFiles)
             found.append(replace(case, split="test") if test else case)
+    if not found:
+        ending = description.ending or ".png"
+        raise MueError(
+            f"{source} must hold cases such as imagesTr/CASE_0000{ending} with labelsTr/CASE_r0"
+            f"{ending}, and has none; rename its files, or name them by --image and --mask"
+        )
     return found
 
 
@@ -145,7 +152,8 @@ def find_by_patterns(
     entries = _entries(source)
     for flag, given, expression in (("--image", image, images), ("--mask", mask, masks)):
         if not any(expression.fullmatch(entry) for entry in entries):
-            example = next((e for e in entries if not (source / e).is_dir()), "nothing")
+            images_first = sorted(entries, key=lambda e: not e.lower().endswith(ENDINGS))
+            example = next((e for e in images_first if not (source / e).is_dir()), "nothing")
             raise MueError(f"{flag} {given!r} matches no file of {source}, which holds {example}")
     return _gather(source, entries, images, masks, description)
 

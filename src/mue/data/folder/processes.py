@@ -2,14 +2,13 @@
 
 Pillow decodes under the interpreter lock, so threads would wait for each other. Process k of n
 takes the arguments k, k + n, … and writes what it yields to a pipe, which holds it back when it is
-ahead, so that memory is bounded. The processes do not import the caller's script, and of `mue` only
-the module that they need: importing torch would take longer than most folders do. They are in a
-group of their own, so that Ctrl-C reaches the caller alone; a process whose pipe is closed ends.
+ahead, so that memory is bounded. A `concurrent.futures.ProcessPoolExecutor` would import the
+caller's script and torch in each process, hold whole volumes, and outlive a caller that is killed:
+these processes import only the module that they need, and end when their pipe is closed. They are
+in a group of their own, so that Ctrl-C reaches the caller alone.
 """
 
 import contextlib
-import functools
-import importlib
 import os
 import pickle
 import subprocess
@@ -58,7 +57,7 @@ def map_in_processes(
         for k, worker in enumerate(workers):
             assert worker.stdin is not None
             with contextlib.suppress(BrokenPipeError), worker.stdin:
-                pickle.dump((_named(call), arguments[k::count]), worker.stdin)
+                pickle.dump((call, arguments[k::count]), worker.stdin)
         for i in range(len(arguments)):
             yield _received(workers[i % count])
 
@@ -102,22 +101,13 @@ def _worker() -> Generator[subprocess.Popen[bytes]]:
         worker.wait()
 
 
-def _named(call: Callable[..., Any]) -> tuple[str, str, dict[str, Any]]:
-    """Module, name and fixed arguments of a function, as the other process looks them up."""
-    fixed: dict[str, Any] = {}
-    if isinstance(call, functools.partial):
-        call, fixed = call.func, call.keywords
-    return call.__module__, call.__qualname__, fixed
-
-
 def work() -> None:
     """What a process does: read its arguments, call the function for each, write what it yields."""
-    (module, name, fixed), arguments = pickle.load(sys.stdin.buffer)  # noqa: S301
-    call = getattr(importlib.import_module(module), name)
+    call, arguments = pickle.load(sys.stdin.buffer)  # noqa: S301
     out = sys.stdout.buffer
     with contextlib.suppress(BrokenPipeError):
         for argument in arguments:
-            for found in call(argument, **fixed):
+            for found in call(argument):
                 pickle.dump((True, found), out, protocol=5)
             pickle.dump((False, None), out)
             out.flush()

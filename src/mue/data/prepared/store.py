@@ -20,15 +20,13 @@ import csv
 import hashlib
 import io
 import json
-import math
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields
-from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast, get_args
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Shaped, UInt8
@@ -39,6 +37,15 @@ from mue.atomic import new_folder
 from mue.config.schema import NormalizeConfig, from_dict
 from mue.data.images.image import Geometry
 from mue.data.normalize import choose_normalization
+from mue.data.prepared.encode import (
+    MAX_CHANNELS,
+    MAX_PIXELS,
+    MAX_RATERS,
+    Dtype,
+    Encoded,
+    encode,
+    item_type,
+)
 from mue.data.prepared.item import Item, Key, Rejected, Row
 from mue.data.prepared.splits import SPLITS, Split, split_of
 from mue.errors import MueError
@@ -46,13 +53,10 @@ from mue.errors import MueError
 META, INDEX, ITEMS, VOLUMES = "meta.json", "index.csv", "items.npy", "volumes.json"
 IMAGES, MASKS = "images.bin", "masks.bin"
 FORMAT = "mue prepared 2"
-FOREGROUND = 32
-"""Annotated pixels of an image that are listed, at most."""
 MAX_CLASSES = 256
 _COLUMNS = (*(field.name for field in fields(Row)), "weights")
 _MAX_META_BYTES, _MAX_INDEX_BYTES = 1 << 20, 1 << 30
 _SYNC_BYTES = 1 << 26
-_MAX_PIXELS, _MAX_RATERS, _MAX_CHANNELS = 1 << 31, 1 << 12, 1 << 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +65,7 @@ class Meta:
 
     format: str
     images: int  # how many
-    dtype: Literal["uint8", "uint16", "int16", "int32", "float32"]
+    dtype: Dtype
     channels: int
     labels: tuple[str, ...]  # the classes, the background first; empty: one mask, not classes
     normalize: NormalizeConfig  # what suits these images
@@ -147,18 +151,6 @@ class Prepared:
             raise MueError(f"{path} must list volumes: {error}; import it again") from None
 
 
-@cache
-def item_type(channels: int) -> np.dtype:
-    """The type of a row of `items.npy`."""
-    return np.dtype(
-        [
-            *((name, "<i4") for name in ("h", "w", "raters")),
-            *((name, "<f4", (channels,)) for name in ("mean", "deviation")),
-            ("foreground", "<i4", (FOREGROUND,)),
-        ]
-    )
-
-
 def _lengths(meta: Meta, items: np.ndarray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Values of each image, and bytes of its masks."""
     pixels = items["h"].astype(np.int64) * items["w"]
@@ -175,13 +167,13 @@ class _Entry(NamedTuple):
     row: Row
     weights: tuple[float, ...] | None
     geometry: Geometry | None
-    item: np.ndarray
+    record: bytes
     foreground: np.ndarray  # values of the annotated pixels that are listed
     at: tuple[int, int]  # where its pixels and its masks begin
 
 
 def write_prepared(
-    items: Iterable[Item | Rejected],
+    items: Iterable[Item | Encoded | Rejected],
     out: Path,
     origin: dict[str, Any],
     *,
@@ -200,133 +192,113 @@ def write_prepared(
     """
     entries: dict[Key, _Entry] = {}
     rejected: list[Rejected] = []
-    first: Item | None = None
+    kind: tuple[np.dtype, int] | None = None
     with new_folder(out) as folder:
         with _Output(folder / IMAGES) as images, _Output(folder / MASKS) as masks:
             for item in items:
-                if isinstance(item, Item):
-                    why = _flaw(item, first or item, labels)
-                    if why is None and item.key in entries:
-                        why = f"is a second image of the name {item.id}"
-                    if why is None:
-                        first = first or item
-                        entries[item.key] = _entry(item, (images.size, masks.size))
-                        images.write(_little_endian(item.image))
-                        masks.write(_packed(item.masks, labels))
-                        continue
-                    item = Rejected(item.source, why)
+                found = encode(item, labels) if isinstance(item, Item) else item
+                if isinstance(found, Encoded):
+                    found = _checked(found, kind, entries)
+                if isinstance(found, Encoded):
+                    kind = found.image.dtype, len(found.image)
+                    entries[found.row.key] = _Entry(
+                        found.row,
+                        found.weights,
+                        found.geometry,
+                        found.record,
+                        found.foreground,
+                        (images.size, masks.size),
+                    )
+                    images.write(found.image)
+                    masks.write(found.masks)
+                    continue
                 if not skip_bad:
                     raise MueError(
-                        f"{item.what}: {item.why}; mend it, or import the rest with --skip-bad"
+                        f"{found.what}: {found.why}; mend it, or import the rest with --skip-bad"
                     )
-                rejected.append(item)
-                if item.key is not None:
-                    entries.pop(item.key, None)
-        if first is None or not entries:
+                rejected.append(found)
+                if found.key is not None:
+                    entries.pop(found.key, None)
+        if kind is None or not entries:
             why = f": {rejected[0].what}: {rejected[0].why}" if rejected else ""
             raise MueError(f"the source must hold at least one whole slice, and has none{why}")
         ordered = [entries[key] for key in sorted(entries, key=natural)]
+        dtype, channels = kind
         meta = Meta(
             format=FORMAT,
             images=len(ordered),
-            dtype=cast("Any", first.image.dtype.name),
-            channels=len(first.image),
+            dtype=cast("Any", dtype.name),
+            channels=channels,
             labels=tuple(labels),
             normalize=choose_normalization(
-                first.image.dtype,
+                dtype,
                 ct=ct,
                 foreground=np.concatenate([entry.foreground for entry in ordered], axis=1),
             ),
             left_out=len(rejected),
         )
-        _write_tables(folder, meta, ordered)
-        names = (IMAGES, MASKS, INDEX, ITEMS, VOLUMES)
-        with ThreadPoolExecutor(2) as pool:  # sha256 releases the interpreter lock
-            digest = dict(zip(names, pool.map(_digest, (folder / n for n in names)), strict=True))
+        _write_tables(folder, meta, ordered, (images, masks))
         digests = {
-            "sha256": {name: digest[name] for name in (INDEX, ITEMS, IMAGES, MASKS, VOLUMES)}
+            INDEX: _digest(folder / INDEX),
+            ITEMS: _digest(folder / ITEMS),
+            IMAGES: images.digest(),
+            MASKS: masks.digest(),
+            VOLUMES: _digest(folder / VOLUMES),
         }
-        content = asdict(meta) | {"origin": origin} | digests
+        content = asdict(meta) | {"origin": origin, "sha256": digests}
         (folder / META).write_text(json.dumps(content, indent=2) + "\n")
     return tuple(rejected)
 
 
-def _flaw(item: Item, first: Item, labels: Sequence[str]) -> str | None:
-    """What is wrong with an item, as a clause that follows on its name."""
-    (c, *size), (r, *mask_size), dtype = item.image.shape, item.masks.shape, item.image.dtype
-    classes, weights = max(2, len(labels)), item.weights
-    if dtype.name not in get_args(Meta.__annotations__["dtype"]):
-        return f"has values of the type {dtype}, which is not prepared"
-    if (dtype, c) != (first.image.dtype, len(first.image)):
-        return (
-            f"has {c} channels of {dtype}, and the images before it have {len(first.image)} of "
-            f"{first.image.dtype}"
-        )
-    if size != mask_size:
-        one, other = ("{} x {}".format(*s) for s in (mask_size, size))
-        return f"has masks of {one} and an image of {other} pixels"
-    if not (0 < r <= _MAX_RATERS and 0 < size[0] * size[1] < _MAX_PIXELS and c <= _MAX_CHANNELS):
-        return f"has {r} masks of {size[0]} x {size[1]} pixels in {c} channels"
-    if (largest := int(item.masks.max())) >= classes:
-        return f"has pixels of the class {largest}, and the classes are 0 to {classes - 1}"
-    if weights is not None and not (
-        len(weights) == r and min(weights) >= 0 and 0 < sum(weights) < math.inf
-    ):
-        return f"must have a weight of at least 0 for each of its {r} raters, got {weights}"
-    return None
-
-
-def _entry(item: Item, at: tuple[int, int]) -> _Entry:
-    c, h, w = item.image.shape
-    pixels = foreground_pixels(item.masks)
-    flat = item.image.reshape(c, -1)
-    record = np.zeros((), item_type(c))
-    record["h"], record["w"], record["raters"] = h, w, len(item.masks)
-    record["mean"], record["deviation"] = _moments(flat)
-    record["foreground"] = -1
-    record["foreground"][: len(pixels)] = pixels
-    row = Row(**{f.name: getattr(item, f.name) for f in fields(Row)})
-    return _Entry(row, item.weights, item.geometry, record, flat[:, pixels], at)
-
-
-def _moments(flat: Shaped[np.ndarray, "c n"]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and deviation of each channel. Sums of few bits are exact, and need one pass."""
-    values = flat.astype(np.float64)
-    mean = values.mean(axis=1)
-    if flat.dtype.itemsize > 2:
-        return mean, values.std(axis=1)
-    squares = np.array([v @ v for v in values]) / flat.shape[1]
-    return mean, np.sqrt((squares - mean**2).clip(min=0))
-
-
-def foreground_pixels(masks: UInt8[np.ndarray, "r h w"]) -> NDArray[np.int64]:
-    """Some annotated pixels, as row · w + column: for each class alike, spread over its pixels."""
-    flat = masks.reshape(len(masks), -1)
-    highest = int(flat.max())
-    marked = (flat.view(bool),) if highest == 1 else (flat == i for i in range(1, highest + 1))
-    each = (np.flatnonzero(np.logical_or.reduce(where)) for where in marked)
-    present = [where for where in each if len(where)]
-    found: list[NDArray[np.int64]] = []
-    for where in present[:FOREGROUND]:
-        share = FOREGROUND // min(len(present), FOREGROUND)
-        spread = np.linspace(0, len(where) - 1, share).round().astype(int)
-        found.append(where[spread] if len(where) > share else where)
-    return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
+def _checked(
+    item: Encoded, kind: tuple[np.dtype, int] | None, entries: Mapping[Key, object]
+) -> Encoded | Rejected:
+    """An image if it goes with those before it: of their type and channels, under its own name."""
+    dtype, c = item.image.dtype, len(item.image)
+    if kind is not None and (dtype, c) != kind:
+        why = f"has {c} channels of {dtype}, and the images before it have {kind[1]} of {kind[0]}"
+        return Rejected(item.row.source, why)
+    if item.row.key in entries:
+        return Rejected(item.row.source, f"is a second image of the name {item.row.id}")
+    return item
 
 
 class _Output:
     """A file that goes to the disk while it is written, so that there is little to wait for."""
 
     def __init__(self, path: Path) -> None:
-        self.size, self._synced = 0, 0
+        self.path, self.size, self._synced = path, 0, 0
+        self._sha256 = hashlib.sha256()
         self._file = path.open("wb")
         self._pool = ThreadPoolExecutor(1)
 
     def write(self, array: np.ndarray) -> None:
-        self.size += self._file.write(np.ascontiguousarray(array).data.cast("B"))
+        """Append the bytes of an array."""
+        content = array.data.cast("B")
+        self.size += self._file.write(content)
+        self._sha256.update(content)
         if self.size - self._synced >= _SYNC_BYTES:
             self._synced = self.size
             self._pool.submit(os.fsync, self._file.fileno())
+
+    def reorder(self, starts: Sequence[int], lengths: Sequence[int]) -> None:
+        """Rewrite the closed file as these pieces of it, unless it is so already."""
+        ends = np.cumsum(lengths).tolist()
+        if list(starts) == [0, *ends[:-1]] and self.size == ends[-1]:
+            return
+        unsorted = self.path.rename(self.path.with_name("unsorted"))
+        self._sha256 = hashlib.sha256()
+        with unsorted.open("rb") as source, self.path.open("wb") as target:
+            for start, length in zip(starts, lengths, strict=True):
+                source.seek(start)
+                content = source.read(length)
+                target.write(content)
+                self._sha256.update(content)
+        unsorted.unlink()
+
+    def digest(self) -> str:
+        """The sha256 of the file."""
+        return self._sha256.hexdigest()
 
     def __enter__(self) -> "_Output":
         return self
@@ -336,30 +308,22 @@ class _Output:
         self._file.close()
 
 
-def _little_endian(array: np.ndarray) -> np.ndarray:
-    return array.astype(array.dtype.newbyteorder("<"), copy=False)
-
-
-def _packed(masks: UInt8[np.ndarray, "r h w"], labels: Sequence[str]) -> UInt8[np.ndarray, "r n"]:
-    flat = masks.reshape(len(masks), -1)
-    return np.packbits(flat, axis=1) if len(labels) <= 2 else flat
-
-
 def natural(key: tuple[str, ...]) -> list[tuple[int, int, str]]:
     """A key that sorts slice-10 after slice-9."""
     parts = [p for text in key for p in (*re.split(r"(\d+)", text), "")]
     return [(0, int(p), p) if p.isdecimal() else (1, 0, p) for p in parts]
 
 
-def _write_tables(folder: Path, meta: Meta, entries: Sequence[_Entry]) -> None:
+def _write_tables(
+    folder: Path, meta: Meta, entries: Sequence[_Entry], outputs: tuple[_Output, _Output]
+) -> None:
     """Everything but `meta.json`; images and masks are put in order."""
-    items = np.stack([entry.item for entry in entries])
+    items = np.frombuffer(b"".join(e.record for e in entries), item_type(meta.channels))
     (folder / ITEMS).write_bytes(_npy(items))
     lengths = _lengths(meta, items)
-    size_of_value = np.dtype(meta.dtype).itemsize
-    for i, (name, size) in enumerate(((IMAGES, size_of_value), (MASKS, 1))):
+    for i, size in enumerate((np.dtype(meta.dtype).itemsize, 1)):
         starts = [entry.at[i] for entry in entries]
-        _reorder(folder / name, starts, (lengths[i] * size).tolist())
+        outputs[i].reorder(starts, (lengths[i] * size).tolist())
     table = csv.writer(lines := _Lines(newline=""))
     table.writerow(_COLUMNS)
     table.writerows(_cells(entry) for entry in entries)
@@ -372,19 +336,6 @@ def _write_tables(folder: Path, meta: Meta, entries: Sequence[_Entry]) -> None:
 def _npy(array: np.ndarray) -> bytes:
     np.save(file := io.BytesIO(), array)
     return file.getvalue()
-
-
-def _reorder(path: Path, starts: Sequence[int], lengths: Sequence[int]) -> None:
-    """Rewrite a file as these pieces of it, unless it is so already."""
-    ends = np.cumsum(lengths).tolist()
-    if list(starts) == [0, *ends[:-1]] and path.stat().st_size == ends[-1]:
-        return
-    unsorted = path.rename(path.with_name("unsorted"))
-    with unsorted.open("rb") as source, path.open("wb") as target:
-        for start, length in zip(starts, lengths, strict=True):
-            source.seek(start)
-            target.write(source.read(length))
-    unsorted.unlink()
 
 
 def _cells(entry: _Entry) -> list[str]:
@@ -461,7 +412,7 @@ def _read_meta(path: Path, content: bytes) -> tuple[Meta, dict[str, Any], dict[s
             raise MueError("its origin and sha256 must be objects")
         if set(digests) != {INDEX, ITEMS, IMAGES, MASKS, VOLUMES}:
             raise MueError("its sha256 must be those of the other files")
-        counts = meta.images >= 1 and 1 <= meta.channels <= _MAX_CHANNELS
+        counts = meta.images >= 1 and 1 <= meta.channels <= MAX_CHANNELS
         if not counts or len(meta.labels) > MAX_CLASSES:
             raise MueError("it must have at least one image and channel, and at most 256 labels")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -513,8 +464,8 @@ def _read_items(path: Path, meta: Meta) -> np.ndarray:
         )
     h, w, raters = (items[name].astype(np.int64) for name in ("h", "w", "raters"))
     pixels, pixel = h * w, items["foreground"]
-    whole = (np.minimum(np.minimum(h, w), raters) > 0) & (pixels < _MAX_PIXELS)
-    whole &= (raters <= _MAX_RATERS) & ((pixel >= -1) & (pixel < pixels[:, None])).all(axis=1)
+    whole = (np.minimum(np.minimum(h, w), raters) > 0) & (pixels < MAX_PIXELS)
+    whole &= (raters <= MAX_RATERS) & ((pixel >= -1) & (pixel < pixels[:, None])).all(axis=1)
     if not whole.all():
         i = int(np.argmin(whole))
         raise MueError(f"{path} must give each image a size, and not image {i}; import it again")
