@@ -22,6 +22,7 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
+from unittest import mock
 
 import nibabel
 import numpy as np
@@ -603,10 +604,13 @@ _COMMANDS = (
     "data import folder DATA --out OUT",
     "data inspect DATA --out OUT",
     "data export DATA --out OUT",
+    "serve RUN --port 0",
+    "serve bundled:guess-exact --port 0",
 )
 _WORDS = (
     *("--k", "--help", "--json", "--resume", "--version", "--train.steps", "--train.batch"),
     *("--model.levels", "--split", "--inputs", "--seed", "--window", "--size", "--data", "--out"),
+    *("--host", "--port", "--token", "--rate", "--batch"),
     *("-1", "0", "1e999", "nan", "99999999999999999999", "a[/b]", "$x$", "\udcff", "", "--", "é"),
 )
 
@@ -631,6 +635,7 @@ def command_line(rng: Random, given: Path, out: Path) -> Outcome:
         words += ["--train.steps" if words[0] == "train" else "--cases", "-1"]
     with (
         contextlib.chdir(out),
+        mock.patch("uvicorn.Server.run"),  # models are loaded and the port is taken, then it ends
         contextlib.redirect_stdout(io.StringIO()),
         contextlib.redirect_stderr(io.StringIO()) as said,
     ):
