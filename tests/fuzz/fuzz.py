@@ -35,7 +35,7 @@ from mue.atomic import UNFINISHED, write_atomic
 from mue.errors import MueError
 
 SECONDS = 10.0
-"""Of the clock on a quiet machine, see `_now`."""
+"""Of the clock on a quiet machine, see `quiet_clock`."""
 MEMORY = 2 << 30
 OUTCOMES = ("read", "changed", "refused")
 _CHUNK = 400  # inputs of a process
@@ -54,7 +54,7 @@ def attempt(kind: str, number: int) -> str:
     from inputs import KINDS
 
     def late(_: int, __: FrameType | None) -> None:
-        if (left := began + SECONDS - _now()) <= 0:
+        if (left := began + SECONDS - quiet_clock()) <= 0:
             raise _TooLate(f"took more than {SECONDS:g} seconds")
         signal.setitimer(signal.ITIMER_REAL, max(left, 0.01))  # others had the core meanwhile
 
@@ -73,7 +73,7 @@ def attempt(kind: str, number: int) -> str:
         for folder in (given, out, temporary):
             folder.mkdir()
         tempfile.tempdir = str(temporary)
-        began = _now()
+        began = quiet_clock()
         signal.setitimer(signal.ITIMER_REAL, SECONDS)
         try:
             outcome = KINDS[kind](random.Random(f"{kind} {number}"), given, out)
@@ -85,7 +85,7 @@ def attempt(kind: str, number: int) -> str:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
             tempfile.tempdir = usual
-        took = _now() - began
+        took = quiet_clock() - began
         left = [*temporary.iterdir(), *out.rglob(f"{UNFINISHED}*")]
         left += [*out.iterdir()] if outcome == "refused" else []
         if left:
@@ -97,13 +97,14 @@ def attempt(kind: str, number: int) -> str:
     return outcome
 
 
-def _now() -> float:
-    """Seconds of the clock, less those in which this thread could run and others had its core.
+def quiet_clock(process: int | str = "self") -> float:
+    """Seconds of the clock, less those in which a process could run and others had its core.
 
     A computation, a disk and a lock count as the clock shows them; only the wait for a processor,
-    which Linux counts for each thread, would not be there on a quiet machine.
+    which Linux counts for each thread, would not be there on a quiet machine. Of a process with
+    several threads it is that of the first.
     """
-    waited = int(Path("/proc/self/schedstat").read_text().split()[1])
+    waited = int(Path(f"/proc/{process}/schedstat").read_text().split()[1])
     return time.monotonic() - waited / 1e9
 
 
