@@ -1,5 +1,6 @@
 """The front door: names, and how long it takes to open."""
 
+import os
 import subprocess
 import sys
 from types import ModuleType
@@ -36,3 +37,15 @@ def test_the_verbs_on_data_are_found_in_mue_data():
     assert mue.data.import_lidc is import_lidc
     assert mue.data.inspect is inspect
     assert not hasattr(mue.data, "nothing")
+
+
+def test_threads_of_openmp_sleep_while_they_wait():
+    """Spinning threads take the core that others need; a choice of the user's stays."""
+    code = "import mue, os; print(os.environ['OMP_WAIT_POLICY'])"
+    for before, after in ((None, "PASSIVE"), ("ACTIVE", "ACTIVE")):
+        environment = {k: v for k, v in os.environ.items() if k != "OMP_WAIT_POLICY"}
+        environment |= {"OMP_WAIT_POLICY": before} if before else {}
+        run = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True
+        )
+        assert run.stdout == f"{after}\n"

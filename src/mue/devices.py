@@ -1,5 +1,6 @@
 """Where to compute."""
 
+import os
 import platform
 from pathlib import Path
 from typing import Literal
@@ -35,3 +36,10 @@ def device_name(device: torch.device) -> str:
     lines = info.read_text().splitlines() if info.is_file() else []
     named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return named[0] if named else platform.processor() or platform.machine()
+
+
+def physical_memory() -> int | None:
+    """Bytes of memory of this machine; None where it does not say, as on Windows."""
+    if not hasattr(os, "sysconf"):
+        return None
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -9,6 +9,7 @@ file, from which the next call goes on.
 
 import argparse
 import contextlib
+import faulthandler
 import json
 import os
 import random
@@ -24,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import fuzz
 import reliability
 import torch
 
@@ -38,7 +40,7 @@ torch.set_num_threads(1)
 os.environ["MUE_COMMIT"] = "chaos"  # a commit meanwhile would make another config.json
 DISTURBANCES = ("kill", "stop", "disk", "memory", "remove", "twin")
 Files = dict[str, bytes]
-_PATIENCE = 120.0  # seconds after which a command hangs
+_PATIENCE = 120.0  # seconds on a quiet machine after which a command hangs
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,7 @@ def start(words: Sequence[str], said: Path, before: Callable[[], None] | None = 
             os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)
         sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+        faulthandler.enable()
         if before is not None:
             before()
         main(list(words))
@@ -119,17 +122,17 @@ def start(words: Sequence[str], said: Path, before: Callable[[], None] | None = 
     os._exit(code)
 
 
-def end(pid: int) -> int:
-    """The exit code of a process, negative for a signal."""
-    until = time.monotonic() + _PATIENCE
-    while time.monotonic() < until:
+def end(pid: int, said: Path) -> int:
+    """The exit code of a process, negative for a signal; where it hangs, it says where."""
+    began = fuzz.quiet_clock(pid)
+    while fuzz.quiet_clock(pid) - began < _PATIENCE:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
             return os.waitstatus_to_exitcode(status)
         time.sleep(0.01)
-    os.kill(pid, signal.SIGKILL)
+    os.kill(pid, signal.SIGABRT)
     os.waitpid(pid, 0)
-    raise AssertionError(f"it hung for more than {_PATIENCE:.0f} seconds")
+    raise AssertionError(f"it hung for {_PATIENCE:.0f} seconds: {said.read_text()[-1000:]}")
 
 
 class Chaos:
@@ -153,7 +156,7 @@ class Chaos:
 
     def _must(self, *words: str) -> None:
         said = self.work / "said"
-        if code := end(start(words, said)):
+        if code := end(start(words, said), said):
             raise RuntimeError(f"{' '.join(words)} ended with {code}: {said.read_text()}")
 
     def words(self, command: Command, out: Path, root: Path) -> list[str]:
@@ -210,13 +213,13 @@ class Chaos:
             elif disturbance == "twin":
                 time.sleep(rng.choice((0.0, moment)))
                 twin = start(words, root / "said-twin")
-            code = end(pid)
-            codes = [code] if twin is None else [code, end(twin)]
+            code = end(pid, said)
+            codes = [code] if twin is None else [code, end(twin, root / "said-twin")]
             self._check(command, disturbance, codes, out, root)
             if disturbance == "remove":  # what was removed is there again
                 words = self.words(command, out, self.work)
             if not self._complete(command, out, whole):
-                if disturbance == "remove" and command.grows:
+                if disturbance == "remove":  # it may be the result of what was left
                     shutil.rmtree(out, ignore_errors=True)
                 self._restart(command, words, out, whole, said)
             return any(codes)
@@ -256,7 +259,7 @@ class Chaos:
     def _restart(
         self, command: Command, words: list[str], out: Path, whole: Files, said: Path
     ) -> None:
-        code = end(start([*words, *command.again], said))
+        code = end(start([*words, *command.again], said), said)
         if code:
             raise AssertionError(f"started again, it ends with {code}: {said.read_text()[-300:]}")
         found = self._kept(command, out)
@@ -312,10 +315,9 @@ def disturb(
                 count["findings"].append(found[-1])
                 print(found[-1], file=sys.stderr)
             count["tried"] += 1
-        if path is not None:
-            write_atomic(path, (json.dumps(counts, indent=1) + "\n").encode())
-            tried = sum(c["tried"] for c in counts.values())
-            print(f"{tried} trials", file=sys.stderr)
+            if path is not None:
+                write_atomic(path, (json.dumps(counts, indent=1) + "\n").encode())
+        print(f"{sum(c['tried'] for c in counts.values())} trials", file=sys.stderr)
     return found
 
 

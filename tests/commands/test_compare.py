@@ -133,7 +133,7 @@ def test_slices_are_compared_with_data(mue, lesion_baselines, lesions, tmp_path)
         ("", "a comparison needs at least two different models, got 0"),
         ("exact guess", "models must answer the same question to be compared: the task is toy"),
         ("exact unet --data nowhere", "--data must be left out for 'toy'"),
-        ("exact unet --inputs 0", "`inputs` must be at least 1, got 0"),
+        ("exact unet --inputs 0", "`inputs` must be in 1..1000000000, got 0"),
         ("exact probunet --samples 0", "`samples` must be numbers in 1..4096, got [0]"),
         ("exact nobody", "no bundled model and no run folder 'nobody'"),
     ],

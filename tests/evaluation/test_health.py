@@ -280,5 +280,5 @@ def test_a_model_is_not_changed_and_the_report_is_json(run):
     assert content["train_ged"] is None
     assert len(report.case.x) == len(report.hypotheses.y) == 3
     assert set(report.case.group) == {"dim", "bright"}
-    with pytest.raises(MueError, match="`inputs` must be at least 1, got 0"):
+    with pytest.raises(MueError, match=r"`inputs` must be in 1\.\.1000000000, got 0"):
         health(predictor, Bars(), inputs=0)

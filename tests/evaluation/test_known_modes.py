@@ -166,7 +166,7 @@ def test_k_beyond_the_code_book_is_the_whole_code_book(predictor):
 
 @pytest.mark.parametrize("inputs", [0, -5])
 def test_no_inputs_are_refused(predictor, inputs):
-    with pytest.raises(ValueError, match=f"`inputs` must be at least 1, got {inputs}"):
+    with pytest.raises(ValueError, match=rf"`inputs` must be in 1..1000000000, got {inputs}"):
         evaluate_modes(predictor, inputs=inputs)
 
 

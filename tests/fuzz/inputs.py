@@ -22,6 +22,7 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
+from unittest import mock
 
 import nibabel
 import numpy as np
@@ -38,6 +39,8 @@ from pydicom.uid import (
     ExplicitVRBigEndian,
     ExplicitVRLittleEndian,
     ImplicitVRLittleEndian,
+    JPEG2000Lossless,
+    JPEGLSLossless,
     RLELossless,
 )
 
@@ -222,12 +225,13 @@ _TEXTS = ("NumberOfFrames", "RescaleSlope", "RescaleIntercept", "SliceThickness"
 
 def dicom(rng: Random, given: Path, _: Path) -> Outcome:
     """Slices of several transfer syntaxes, with odd values, nested sequences and damaged bytes."""
-    values = pixels(rng, 6, 5)
+    values = pixels(rng, 40, 36)  # JPEG 2000 cannot be smaller
     data = _slice(values)
     syntaxes = (ImplicitVRLittleEndian, DeflatedExplicitVRLittleEndian, ExplicitVRLittleEndian)
-    syntax = rng.choice((*syntaxes, RLELossless, ExplicitVRBigEndian))
-    if syntax == RLELossless:
-        data.compress(RLELossless)
+    compressed = (RLELossless, JPEG2000Lossless, JPEGLSLossless)
+    syntax = rng.choice((*syntaxes, *compressed, ExplicitVRBigEndian))
+    if syntax in compressed:
+        data.compress(syntax)
     elif syntax == ExplicitVRBigEndian:
         data.file_meta.TransferSyntaxUID = syntax
         data.PixelData = values.astype(">u2").tobytes()
@@ -603,26 +607,54 @@ _COMMANDS = (
     "data import folder DATA --out OUT",
     "data inspect DATA --out OUT",
     "data export DATA --out OUT",
+    "serve RUN --port 0",
+    "serve bundled:guess-exact --port 0",
 )
+_WORKING = (
+    "evaluate RUN --inputs 2",
+    "figure RUN --inputs 4",
+    "compare RUN bundled:guess-exact --inputs 2",
+    "calibrate RUN OUT --inputs 8",
+    "export RUN OUT",
+    "predict RUN IMAGE --out OUT",
+    "data inspect DATA --out OUT.png",
+    "data export DATA --out OUT",
+)
+"""These have work to do, on a tiny model and tiny data, if nothing is replaced."""
 _WORDS = (
     *("--k", "--help", "--json", "--resume", "--version", "--train.steps", "--train.batch"),
     *("--model.levels", "--split", "--inputs", "--seed", "--window", "--size", "--data", "--out"),
+    *("--host", "--port", "--token", "--rate", "--batch"),
     *("-1", "0", "1e999", "nan", "99999999999999999999", "a[/b]", "$x$", "\udcff", "", "--", "é"),
 )
 
 
+def _working_inputs(folder: Path) -> dict[str, str]:
+    """A tiny run, an image and prepared data, in a folder."""
+    for part, files in (("run", _run_files()[1]), ("data", _prepared())):
+        (folder / part).mkdir()
+        for name, content in files.items():
+            (folder / part / name).write_bytes(content)
+    (folder / "image.png").write_bytes(picture(np.zeros((8, 8), np.uint8), "png"))
+    names = {"RUN": "run", "DATA": "data", "IMAGE": "image.png"}
+    return {name: str(folder / part) for name, part in names.items()}
+
+
 def command_line(rng: Random, given: Path, out: Path) -> Outcome:
-    """Commands with arguments replaced, added and left out; none of them has work to do."""
+    """Commands with arguments replaced, added and left out; few of them have work to do."""
     (given / "file[v2]").write_bytes(rng.randbytes(20))
     (given / "empty").mkdir()
     names = ("file[v2]", "empty", "none", "file[v2]/x", "a$b")
     paths = [*(str(given / name) for name in names), "/dev/null", "/proc/x", "/"]
-    words = [
-        rng.choice(paths) if w in ("RUN", "DATA", "IMAGE") else w
-        for w in rng.choice(_COMMANDS).split()
-    ]
     target = str(out / rng.choice(("new", "new/deep", "new[v2]")))
-    words = [target if w == "OUT" else w for w in words]
+    if rng.random() < 0.1:
+        places = _working_inputs(given)
+        words = rng.choice(_WORKING).split()
+    else:
+        places = {name: rng.choice(paths) for name in ("RUN", "DATA", "IMAGE")}
+        words = rng.choice(_COMMANDS).split()
+    places |= {"OUT": target, "OUT.png": f"{target}.png"}
+    words = [places.get(w, w) for w in words]
     for _ in range(rng.randrange(4)):
         at = rng.randrange(1, len(words) + 1)
         words[at : at + rng.randrange(2)] = [rng.choice((*_WORDS, *paths))] * rng.randrange(2)
@@ -631,6 +663,7 @@ def command_line(rng: Random, given: Path, out: Path) -> Outcome:
         words += ["--train.steps" if words[0] == "train" else "--cases", "-1"]
     with (
         contextlib.chdir(out),
+        mock.patch("uvicorn.Server.run"),  # models are loaded and the port is taken, then it ends
         contextlib.redirect_stdout(io.StringIO()),
         contextlib.redirect_stderr(io.StringIO()) as said,
     ):

@@ -1,8 +1,11 @@
 """A short run of the fuzzer; `make fuzz` is the long one."""
 
+import csv
 import json
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import fuzz
@@ -20,13 +23,24 @@ def test_damaged_inputs_are_read_as_they_were_or_refused():
     """In a process of its own, which does not check types as these tests do."""
     code = (
         "import sys; sys.path[:0] = ['tests/fuzz', 'benchmarks']\n"
-        f"import fuzz, inputs; fuzz._work([*inputs.KINDS], 3, {HOW_MANY})"
+        "import fuzz, inputs, json; fuzz.warm_up([*inputs.KINDS])\n"
+        f"chunks = [fuzz.Chunk(kind, 3, {HOW_MANY}) for kind in inputs.KINDS]\n"
+        "print(json.dumps([o for c in fuzz.attempt_all(chunks, 1) for o in c.outcomes]))"
     )
     told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    outcomes = [json.loads(line) for line in told.stdout.splitlines()]
-    assert told.returncode == 0
+    assert told.returncode == 0, told.stderr
+    outcomes = json.loads(told.stdout.splitlines()[-1])
     assert len(outcomes) == HOW_MANY * len(inputs.KINDS)
     assert [o for o in outcomes if o not in fuzz.OUTCOMES] == []
+
+
+def test_every_failure_of_the_page_has_a_test():
+    with reliability.FAILURES.open(newline="") as table:
+        rows = list(csv.DictReader(table))
+    assert len({row["failure"] for row in rows}) == len(rows) > 50
+    for row in rows:
+        file, name = row["test"].split("::")
+        assert f"def {name}(" in (ROOT / "tests" / file).read_text(), row
 
 
 def test_an_input_depends_on_its_kind_and_number_alone():
@@ -101,13 +115,37 @@ def test_a_finding_is_told_with_its_number(what, words, monkeypatch, tmp_path):
     assert f"- open: {outcome}" in page
 
 
-def test_a_process_that_dies_is_a_finding_and_the_next_input_is_tried(monkeypatch):
-    code = "import sys\nif sys.argv[-2] == '4': sys.exit(3)\nprint('\"read\"')"
-    popen = subprocess.Popen
+def test_a_process_that_dies_or_hangs_is_a_finding_and_the_next_input_is_tried(monkeypatch):
+    def attempt(_, number):
+        if number == 4:
+            os._exit(3)
+        while number == 5:
+            time.sleep(0.01)
+        return "read"
 
-    def dying(command, **options):
-        return popen([command[0], "-c", code, *command[2:]], **options)
+    monkeypatch.setattr(fuzz, "attempt", attempt)
+    monkeypatch.setattr(fuzz, "_WAIT", 2.0)
+    (chunk,) = fuzz.attempt_all([fuzz.Chunk("image", 3, 4)], 1)
+    died, hung = "image 4: ended its process with 3", "image 5: hung for more than 2 seconds"
+    assert chunk.outcomes == ["read", died, hung, "read"]
 
-    monkeypatch.setattr(fuzz.subprocess, "Popen", dying)
-    assert list(fuzz._outcomes("image", 4, 1)) == ["image 4: ended its process with 3"]
-    assert list(fuzz._outcomes("image", 5, 1)) == ["read"]
+
+def test_only_the_wait_for_a_core_that_others_have_is_not_counted():
+    """Sleep and computation count; two processes on one core do not make each other late."""
+    began = fuzz.quiet_clock()
+    time.sleep(0.2)
+    assert fuzz.quiet_clock() - began >= 0.2
+    cores = os.sched_getaffinity(0)
+    spin = [sys.executable, "-c", "while True: pass"]
+    try:
+        os.sched_setaffinity(0, [min(cores)])
+        with subprocess.Popen(spin) as other:
+            time.sleep(0.5)
+            began, clock, used = fuzz.quiet_clock(), time.monotonic(), time.process_time()
+            while time.process_time() - used < 0.5:
+                pass
+            counted, shown = fuzz.quiet_clock() - began, time.monotonic() - clock
+            other.kill()
+    finally:
+        os.sched_setaffinity(0, cores)
+    assert 0.45 < counted < shown

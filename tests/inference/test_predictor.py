@@ -105,6 +105,37 @@ def test_every_way_to_say_the_same_image_has_the_same_answers(predictor):
         torch.testing.assert_close(h.prob, expected.prob)
 
 
+def test_the_most_probable_answer_is_kept_whatever_is_asked_for(predictor):
+    """Without one, the expected answer would be 0 / 0."""
+    x = torch.rand(2, 1, 8, 8)
+    first = predictor.propose(x, k=1)
+    found = predictor.propose(x, k=3, min_prob=1.0)
+    assert torch.equal(found.code, first.code)
+    torch.testing.assert_close(found.prob, first.prob)
+    torch.testing.assert_close(found.expected(), first.y[:, 0])
+
+
+@pytest.mark.parametrize("value", [2.0, -0.1, float("nan")])
+def test_a_least_probability_that_is_none_is_refused(predictor, value):
+    with pytest.raises(MueError, match="`min_prob` must be a probability, 0 to 1, got"):
+        predictor.propose(np.zeros((8, 8), np.float32), min_prob=value)
+
+
+@pytest.mark.parametrize(
+    ("name", "side"), [("exact", 8192), ("exact", 1024), ("probunet", 1024), ("probunet", 8192)]
+)
+def test_an_image_beyond_the_memory_is_refused_before_it_is_full(
+    baselines, monkeypatch, name, side
+):
+    """In strips an image takes less memory than in one pass, and either is bounded."""
+    predictor, x = load(baselines[name], device="cpu"), torch.zeros(1, 1, side, side)
+    maps = 2 if (name, side) == ("exact", 8192) else 7
+    needed = 4 * maps * predictor.config.model.levels[0] * side**2
+    monkeypatch.setattr("mue.inference.predictor.physical_memory", lambda: needed - 1)
+    with pytest.raises(MueError, match=f"1 image.* of {side} x {side} pixels take about .* GiB"):
+        predictor.propose(x, k=1)
+
+
 @pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.uint32, np.uint64])
 def test_unsigned_integers_are_scaled_by_the_maximum_of_their_type(predictor, kind):
     """As a scanner's 16 bits: 13107 of 65535 is a fifth."""

@@ -18,7 +18,7 @@ from mue.data.source import Source
 from mue.devices import Device
 from mue.errors import MueError
 from mue.evaluation.answers import Progress as InputsProgress
-from mue.evaluation.answers import split_of_data
+from mue.evaluation.answers import check_inputs, split_of_data
 from mue.evaluation.calibrate import COVERAGE, Calibration, fit_calibration
 from mue.inference.load import find
 from mue.inference.predictor import Predictor
@@ -112,8 +112,7 @@ def calibrate_predictor(
     """Calibrate a model on the val split of its data, or on the first `inputs` of a `source`."""
     patient: list[str] | None = None
     check_images(predictor.network.axes)
-    if inputs < 1:
-        raise MueError(f"`inputs` must be at least 1, got {inputs}")
+    check_inputs(inputs)
     if data is not None:
         prepared = open_prepared(data)
         source = split_of_data(predictor, prepared, "val")

@@ -11,6 +11,7 @@ from mue.config.schema import Config, DataConfig, Switch
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.splits import Split
 from mue.data.prepared.store import Prepared, open_prepared
+from mue.data.random import check_seed
 from mue.data.source import Source
 from mue.data.synthetic.guess import GuessingGame
 from mue.data.synthetic.toy import Bars
@@ -84,6 +85,7 @@ def build_source(
 ) -> Source:
     """The data set of a configuration; `data` is the folder of prepared data, if it reads one."""
     check_data(config, data)
+    check_seed(seed)
     folder = None if data is None else Path(data)
     source = SOURCES[config.name](SourceSpec(config, split, seed, device, folder, resident))
     if (answers := source.pair(torch.tensor([0])).y.shape[1]) != config.answers:

@@ -4,7 +4,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from mue.errors import MueError
+
 _GOLDEN, _MIX_1, _MIX_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+
+
+def check_seed(seed: int) -> None:
+    """Refuse a seed that torch has no generator for."""
+    if not 0 <= seed < 1 << 63:
+        raise MueError(f"`seed` must be in 0..2^63-1, got {seed}")
 
 
 def _signed(value: int) -> int:

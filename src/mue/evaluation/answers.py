@@ -12,7 +12,9 @@ from mue.config.schema import ObjectiveConfig
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.splits import Split
 from mue.data.prepared.store import Prepared
+from mue.data.random import check_seed
 from mue.data.source import Source
+from mue.errors import MueError
 from mue.inference.predictor import MIN_PROB, Predictor
 from mue.objective import log_likelihood
 from mue.types import Case, Hypotheses
@@ -25,8 +27,15 @@ GROUPED = 100
 """Answers that modes are formed of, at most: the most probable, or the first samples."""
 IN_USE = 0.01
 """A code counts as in use when it is more probable than this for some input."""
+_MAX_INPUTS = 10**9
 _MAX_PIXELS = 1 << 20  # of a batch, as 64 slices of 128 x 128 have
 _TINY = 1e-6  # a pixel is at least this uncertain, or one wrong pixel decides the likelihood
+
+
+def check_inputs(inputs: int) -> None:
+    """Refuse a number of inputs that none can be generated of, or no loop could count."""
+    if not 1 <= inputs <= _MAX_INPUTS:
+        raise MueError(f"`inputs` must be in 1..{_MAX_INPUTS}, got {inputs}")
 
 
 def propose_all(
@@ -44,6 +53,7 @@ def propose_all(
 
     `seed` is of the samples of a model that samples.
     """
+    check_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     for index in split_batches(source, torch.arange(count, device=predictor.device), batch):
         case = source.case(index)

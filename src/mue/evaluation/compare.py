@@ -19,7 +19,7 @@ from torch import Tensor
 from mue.data.build import build_source, check_shapes
 from mue.data.prepared.splits import Split
 from mue.errors import MueError
-from mue.evaluation.answers import Progress, propose_all
+from mue.evaluation.answers import Progress, check_inputs, propose_all
 from mue.evaluation.known_modes import evaluate_modes
 from mue.evaluation.raters import METRICS, evaluate_raters
 from mue.inference.predictor import MAX_SAMPLES, By, Predictor
@@ -223,8 +223,7 @@ def sample_curve(
     The largest number is sampled once, and its first n are the n samples. A model that ranks its
     answers has one point: its top 16.
     """
-    if inputs < 1:
-        raise MueError(f"`inputs` must be at least 1, got {inputs}")
+    check_inputs(inputs)
     if not predictor.is_sampler:
         counts = (min(16, predictor.max_answers),)
     source = build_source(predictor.config.data, split, seed=seed, device=predictor.device)

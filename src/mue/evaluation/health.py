@@ -17,12 +17,12 @@ from torch import Tensor
 
 from mue.data.prepared.dataset import Slices
 from mue.data.source import Source
-from mue.errors import MueError
 from mue.evaluation.answers import (
     IN_USE,
     MAX_ANSWERS,
     Progress,
     answer_log_likelihood,
+    check_inputs,
     joint_distances,
     of_one_size,
     spaced_items,
@@ -163,8 +163,7 @@ def health(
         inputs: How many of each: at equal distances in a finite data set, otherwise the first.
         progress: Called with the number of inputs done, and of all.
     """
-    if inputs < 1:
-        raise MueError(f"`inputs` must be at least 1, got {inputs}")
+    check_inputs(inputs)
     held = _measure(predictor, source, inputs, progress)
     fitted = None if train is None else _measure(predictor, train, inputs, progress)
     codes = held.codes()

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from mue.data.build import build_source
 from mue.data.prepared.splits import Split
-from mue.errors import MueError
-from mue.evaluation.answers import GROUPED, Progress, codes_in_use, propose_all
+from mue.evaluation.answers import GROUPED, Progress, check_inputs, codes_in_use, propose_all
 from mue.inference.predictor import Predictor
 from mue.metrics.interval import Interval, interval
 from mue.metrics.modes import mode_mae, mode_probabilities, mode_tv
@@ -102,8 +101,7 @@ def evaluate_modes(
 
     The probability of each of the k most probable answers counts for its nearest true mode.
     """
-    if inputs < 1:
-        raise MueError(f"`inputs` must be at least 1, got {inputs}")
+    check_inputs(inputs)
     k = min(k, predictor.max_answers)
     batch = max(1, min(50, 8192 // max(1, k))) if batch is None else batch
     source = build_source(predictor.config.data, split, seed=seed, device=predictor.device)

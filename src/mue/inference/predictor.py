@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, Literal, cast, overload
 
 import numpy as np
@@ -14,6 +14,7 @@ from PIL.Image import Image as Picture
 from torch import Tensor
 
 from mue.config.schema import Config
+from mue.devices import physical_memory
 from mue.errors import MueError
 from mue.inference import strips
 from mue.inference.decoding import for_inference
@@ -43,6 +44,7 @@ SAMPLES = 100
 """How many samples of a baseline modes are formed of, where nothing else is said."""
 MIN_PROB = 1e-4
 """Answers less probable than this are in no mode but in `rest`."""
+_MAPS, _MAPS_IN_STRIPS = 7, 2  # feature maps of the first level in memory at once, as measured
 _FEW = 64  # codes that are all decoded: leaving some out would wait for the device
 AnyImage = Shaped[Tensor | np.ndarray, "..."] | Picture | Sequence[Any]
 """What a model can be asked about: an array, a picture of Pillow, or nested lists of numbers."""
@@ -131,8 +133,9 @@ class Predictor:
     ) -> Hypotheses | Modes:
         """The k most probable answers to each input, from one forward pass: 8, or all there are.
 
-        Answers less probable than `min_prob` are not kept: their probability is 0 and its mass in
-        `rest`. Where this is so for every input of the batch, they are not decoded either.
+        Answers less probable than `min_prob` are not kept, except for the first: their probability
+        is 0 and its mass in `rest`. Where this is so for every input of the batch, they are not
+        decoded either.
 
         A baseline that samples takes k samples by the generator (without one, by seed 0), each of
         probability 1/k.
@@ -148,8 +151,10 @@ class Predictor:
         if coverage is not None:
             return self.modes(image, k, generator=generator, coverage=coverage)
         k = self._count(k)
+        if not isinstance(min_prob, Real) or not 0 <= min_prob <= 1:
+            raise MueError(f"`min_prob` must be a probability, 0 to 1, got {min_prob!r}")
         generator = generator or torch.Generator().manual_seed(0)
-        found = self._answers(self._batch(image), k, min_prob, generator)
+        found = self._answers(self._batch(image), k, float(min_prob), generator)
         return Hypotheses(found.y, found.prob, found.code)
 
     def modes(
@@ -248,11 +253,30 @@ class Predictor:
 
     def _view(self, x: Float[Tensor, "1 c h w"]) -> View:
         """The features of an image and its prior."""
+        self._check_memory(x)
         x, network = x.to(self._half_dtype) if self._rounded else x, cast("Modal", self.network)
         if strips.is_large(network, x):
             return strips.view(network, x)
         with self._precision():
             return network(x)
+
+    def _check_memory(self, x: Tensor) -> None:
+        """Refuse an image that the feature maps of a U-Net leave no memory for, before it is full.
+
+        A system that has none left ends a process without a word.
+        """
+        memory, model = physical_memory(), self.config.model
+        if model.backbone != "unet" or x.ndim < 4 or x.is_cuda or memory is None:
+            return
+        large = strips.is_large(self.network, x)
+        pixels, maps = x.shape[-1] * x.shape[-2], _MAPS_IN_STRIPS if large else _MAPS
+        needed = 4 * maps * model.levels[0] * pixels * (1 if large else len(x))
+        if needed > memory:
+            raise MueError(
+                f"{len(x)} image(s) of {x.shape[-2]} x {x.shape[-1]} pixels take about "
+                f"{needed / 2**30:.0f} GiB of memory with this model, and this machine has "
+                f"{memory / 2**30:.0f}; crop them, or give fewer at once"
+            )
 
     def _of_codes(self, x: Float[Tensor, "1 c h w"], code: Int[Tensor, " k"]) -> Answers:
         """The answers of certain codes, in that order."""
@@ -325,6 +349,7 @@ class Predictor:
 
     def _answers(self, x: Tensor, k: int, min_prob: float, generator: torch.Generator) -> Answers:
         """What the network proposes for inputs as it takes them."""
+        self._check_memory(x)
         if self._rounded:
             x = x.to(self._half_dtype)
         if strips.is_large(self.network, x):

@@ -89,14 +89,14 @@ class Modal(nn.Module):
 def top_codes(
     log_prior: Float[Tensor, "b n"], k: int, min_prob: float = 0.0
 ) -> tuple[Float[Tensor, "b k"], Int[Tensor, "b k"]]:
-    """The probabilities and the rows of the k most probable codes, without those below `min_prob`.
+    """Probabilities and rows of the k most probable codes, the others below `min_prob` left out.
 
-    Where fewer than k are kept for every input, there are fewer; where for some, they have
-    probability 0.
+    Where that is so for every input there are fewer; where for some, they have probability 0. The
+    first is always kept.
     """
     log_prob, code = torch.topk(log_prior, k, dim=1)
     prob = log_prob.exp()
     if min_prob > 0:  # it waits for the device
-        kept = max(1, int((prob >= min_prob).sum(dim=1).amax()))
-        prob, code = prob.where(prob >= min_prob, 0)[:, :kept], code[:, :kept]
-    return prob, code
+        enough = prob >= prob[:, :1].clamp(max=min_prob)
+        prob, code = prob.where(enough, 0), code[:, : int(enough.sum(dim=1).amax())]
+    return prob[:, : code.shape[1]], code

@@ -12,7 +12,13 @@ import pytest
 import tifffile
 from PIL import Image
 from pydicom import dcmread
-from pydicom.uid import JPEG2000Lossless, JPEGLSLossless, RLELossless, generate_uid
+from pydicom.uid import (
+    DeflatedExplicitVRLittleEndian,
+    JPEG2000Lossless,
+    JPEGLSLossless,
+    RLELossless,
+    generate_uid,
+)
 
 from mue.data.images.image import FileInMemory, Limits, limited
 from mue.data.images.reader import decode_file, read_image_file
@@ -120,6 +126,18 @@ def test_arrays_are_read_by_their_shape(tmp_path, shape, wanted):
     )
 
 
+@pytest.mark.parametrize(("mode", "dtype"), [("I", "int32"), ("F", "float32")])
+def test_pictures_of_32_bits_keep_their_values(tmp_path, mode, dtype):
+    """As Pillow writes its modes I and F."""
+    values = (RANDOM.integers(-(10**6), 10**6, (5, 7)) / (7 if mode == "F" else 1)).astype(dtype)
+    picture = Image.fromarray(values)
+    assert picture.mode == mode
+    picture.save(tmp_path / "a.tif")
+    found = read_image_file(tmp_path / "a.tif").pixels[0, 0]
+    assert found.dtype == values.dtype
+    assert np.array_equal(found, values)
+
+
 @pytest.mark.parametrize(
     ("given", "wanted"),
     [
@@ -209,6 +227,15 @@ def test_compressed_slices_are_decoded_to_the_same_values(series, syntax):
         data.compress(syntax)
         data.save_as(path)
     assert np.array_equal(read_image_file(folder).pixels[0], voxels)
+
+
+def test_a_deflated_slice_of_more_than_256_kib_is_read(ct_slice, tmp_path):
+    values = RANDOM.integers(0, 4096, (512, 512))
+    data = ct_slice(values, 0.0, "1.2")
+    data.file_meta.TransferSyntaxUID = DeflatedExplicitVRLittleEndian
+    data.save_as(tmp_path / "a.dcm", enforce_file_format=True)
+    assert (tmp_path / "a.dcm").stat().st_size > 1 << 18
+    assert np.array_equal(read_image_file(tmp_path / "a.dcm").pixels[0, 0], values - 1024)
 
 
 def test_a_missing_slice_and_a_double_one_are_found(series, ct_slice):
@@ -333,6 +360,47 @@ def test_a_bad_file_is_one_sentence_that_begins_with_its_path(tmp_path, kind, wo
     assert str(caught.value).startswith(f"{path} ")
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("form", ["AVIF", "SPIDER", "JPEG2000"])
+def test_formats_whose_decoders_fall_are_not_opened(tmp_path, form):
+    """Pillow knows them, and raises any error of a damaged file."""
+    values = np.zeros((64, 64), np.float32 if form == "SPIDER" else np.uint8)
+    Image.fromarray(values).save(tmp_path / "whole", form)
+    whole = (tmp_path / "whole").read_bytes()
+    for data in (whole, whole[: len(whole) // 2], whole[:40] + b"\xff" * 40 + whole[80:]):
+        for name in (f"a.{form.lower()}", "a.png"):
+            (tmp_path / name).write_bytes(data)
+            with pytest.raises(MueError, match=r"is not PNG, JPEG, .* or npy"):
+                read_image_file(tmp_path / name)
+
+
+def test_dicom_of_5000_nested_sequences_is_refused(ct_slice, tmp_path):
+    ct_slice(np.zeros((2, 2)), 0.0, "1.2").save_as(tmp_path / "a.dcm", enforce_file_format=True)
+    data = (tmp_path / "a.dcm").read_bytes()
+    start = b"\x08\0\x40\x11SQ\0\0" + b"\xff" * 4 + b"\xfe\xff\0\xe0" + b"\xff" * 4
+    end = b"\xfe\xff\x0d\xe0\0\0\0\0" + b"\xfe\xff\xdd\xe0\0\0\0\0"
+    at = data.index(b"\x10\0\x20\0LO")  # the patient, after the group of the sequence
+    (tmp_path / "a.dcm").write_bytes(data[:at] + start * 5000 + end * 5000 + data[at:])
+    with pytest.raises(MueError, match="is nested too deeply to be read"):
+        read_image_file(tmp_path / "a.dcm")
+
+
+def test_a_rescaling_beyond_floating_point_is_refused(ct_slice, tmp_path):
+    data = ct_slice(np.ones((2, 2)), 0.0, "1.2", RescaleSlope="1e308")
+    data.save_as(tmp_path / "a.dcm", enforce_file_format=True)
+    with pytest.raises(MueError, match="values that are infinite or not a number"):
+        read_image_file(tmp_path / "a.dcm")
+
+
+def test_memory_that_is_not_there_is_not_called_damage(tmp_path, monkeypatch):
+    def full(_):
+        raise MemoryError
+
+    np.save(tmp_path / "a.npy", np.zeros((2, 2)))
+    monkeypatch.setattr("mue.data.images.reader._read_npy", full)
+    with pytest.raises(MueError, match="takes more memory than there is; crop or divide it"):
+        read_image_file(tmp_path / "a.npy")
 
 
 @pytest.mark.parametrize("frames", [2**31 - 1, -5])

@@ -415,6 +415,18 @@ def test_a_truncated_header_is_named(folder: Make, keep: int):
     assert "truncated or damaged as DICOM" in bad[0].why
 
 
+def test_nested_sequences_are_refused_by_name(folder: Make):
+    files = scan(xml([FAR]))
+    name = "LIDC-IDRI-0009/study/series/000005.dcm"
+    at = files[name].index(b"\x10\0\x20\0LO")  # the patient
+    start = b"\x08\0\x40\x11SQ\0\0" + b"\xff" * 4 + b"\xfe\xff\0\xe0" + b"\xff" * 4
+    end = b"\xfe\xff\x0d\xe0\0\0\0\0" + b"\xfe\xff\xdd\xe0\0\0\0\0"
+    files[name] = files[name][:at] + start * 5000 + end * 5000 + files[name][at:]
+    _, bad = imported(folder(files))
+    assert bad[0].what == name
+    assert "\n" not in bad[0].why
+
+
 def test_a_header_with_a_number_of_one_byte_is_named(folder: Make):
     files = scan(xml([FAR]))
     name = "LIDC-IDRI-0009/study/series/000005.dcm"

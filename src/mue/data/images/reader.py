@@ -67,6 +67,10 @@ def decode_file(
         raise MueError(f"{path} {error}") from None
     except OSError as error:
         raise MueError(f"{path} cannot be read: {error.strerror or _brief(error)}") from None
+    except RecursionError:
+        raise MueError(f"{path} is nested too deeply to be read") from None
+    except MemoryError:
+        raise MueError(f"{path} takes more memory than there is; crop or divide it") from None
     except Exception as error:  # for damaged bytes, the decoders raise any
         raise MueError(f"{path} is damaged, or no image that is read: {_brief(error)}") from None
 

@@ -8,7 +8,6 @@ refused.
 import functools
 import io
 import math
-import os
 import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -23,6 +22,7 @@ from mue.data.lidc import RATERS
 from mue.data.lidc.archive import CountedFile, Progress
 from mue.data.lidc.png import binarize, center_crop
 from mue.data.prepared.item import Item, Rejected
+from mue.devices import physical_memory
 from mue.errors import MueError
 
 NODULE = "unknown"
@@ -43,8 +43,7 @@ def read(
     Raises:
         MueError: The pickle names anything but numpy arrays and builtin containers.
     """
-    if memory is None and hasattr(os, "sysconf"):  # Windows does not say
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    memory = physical_memory() if memory is None else memory
     file_size = source.stat().st_size
     if memory is not None and 2 * file_size > memory:
         raise MueError(
