@@ -413,7 +413,7 @@ def test_what_a_kill_leaves_half_written_stands_in_nobodys_way(tiny, tmp_path, m
 
 
 SMALL = """train toy --method vq --model.levels 4 8 --model.tail 8 --model.widths 4
-    --codebook.size 6 --codebook.revive-every 9 --train.steps 60 --train.batch 8
+    --codebook.size 6 --codebook.split-every 9 --train.steps 60 --train.batch 8
     --train.save-every 15 --train.log-every 1 --compute.device cpu --out"""
 
 

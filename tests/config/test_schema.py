@@ -113,14 +113,6 @@ def test_a_run_of_before_a_field_was_renamed_is_still_read():
         (lambda: CodebookConfig(decay=1.0), r"codebook.decay must be in \[0, 1\), got 1.0"),
         (lambda: ObjectiveConfig(commitment=-1.0), "objective.commitment must be at least 0"),
         (
-            lambda: CodebookConfig(revive_every=-1),
-            "codebook.revive_every must be at least 0, got -1",
-        ),
-        (
-            lambda: CodebookConfig(revive_until=1.5),
-            r"codebook.revive_until must be a share of the training in \[0, 1\], got 1.5",
-        ),
-        (
             lambda: TrainConfig(validate_every=-1),
             "train.validate_every must be at least 0, got -1",
         ),

@@ -99,16 +99,6 @@ def test_the_code_book_starts_with_the_mean_and_deviation_of_the_encodings(vq, x
     torch.testing.assert_close(vq.network.codebook.codes[3], e.mean(dim=0) + 2 * e.std(dim=0))
 
 
-def test_reviving_moves_the_idlest_code_onto_the_encoding_that_fits_its_code_the_least(vq, xy):
-    vq.posterior.usage.count.copy_(torch.tensor([1.0, 0.5, 0.25, 0.5, 1.0]))
-    trace, expected = vq(*xy), vq.network.codebook.codes.detach().clone()
-    gaps = [(e - expected).square().sum(dim=1).min().item() for e in trace.encoding.flatten(0, 1)]
-    expected[2] = trace.encoding.flatten(0, 1)[gaps.index(max(gaps))].detach()
-    moved = {"network.codebook.codes", "posterior.usage.count"}
-    assert changed(vq, lambda: vq.revive_(trace)) == moved
-    torch.testing.assert_close(vq.network.codebook.codes.data, expected)
-
-
 def test_projecting_the_pooled_vector_is_the_papers_1x1_convolution_then_pooling():
     torch.manual_seed(0)
     encoder, project = UNetEncoder(2, (4, 6), ()), nn.Linear(6, 3)

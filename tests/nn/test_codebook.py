@@ -104,22 +104,6 @@ def test_a_code_that_nobody_uses_stays_for_ever_and_then_follows():
     torch.testing.assert_close(codes[1], e[0])
 
 
-def test_the_idlest_code_moves_onto_the_encoding_farthest_from_its_code():
-    codes, usage = torch.tensor([[0.0], [1.0], [2.0]]), Usage(3)
-    usage.count.copy_(torch.tensor([0.5, 0.1, 0.01]))
-    usage.revive_(codes, torch.tensor([[7.0], [9.0], [8.0]]), torch.tensor([3.0, 5.0, 4.0]))
-    assert codes.tolist() == [[0], [1], [9]]
-    assert usage.count.tolist() == pytest.approx([0.5, 0.1, 1])  # it starts anew with the code
-
-
-def test_reviving_again_takes_the_next_idlest_code():
-    codes, usage = torch.zeros(3, 1), Usage(3)
-    usage.count.copy_(torch.tensor([0.3, 0.2, 0.1]))
-    for place in (5.0, 6.0, 7.0):
-        usage.revive_(codes, torch.tensor([[place]]), torch.tensor([1.0]))
-    assert codes.tolist() == [[7], [6], [5]]
-
-
 @pytest.mark.parametrize("decay", [-0.1, 1.0, 1.5])
 def test_a_bad_decay_is_named_with_its_value(decay):
     with pytest.raises(ValueError, match=rf"`decay` must be in \[0, 1\), got {decay}"):

@@ -45,15 +45,15 @@ STEPS = 12
 
 
 def tiny(method: Method, batch: int = 16, lr: float = 1e-3) -> Config:
-    """Codes are revived, answers balanced, and the energy counts, each where there is such a thing.
+    """Codes may be split, answers are balanced, and the energy counts, where there is such a thing.
 
-    The revival of step 6 is the last; the balance ends there, too.
+    The balance ends at step 6; `vq` has none, and its codes may be split from step 2 to step 6.
     """
     return Config(
         method=method,
         data=DataConfig(name="toy"),
         model=ModelConfig(levels=(8, 8), tail=(8,), widths=(8,), norm="group"),
-        codebook=CodebookConfig(size=6, width=3, decay=0.9, revive_every=2),
+        codebook=CodebookConfig(size=6, width=3, decay=0.9, split_every=2),
         objective=ObjectiveConfig(sharpness=3.0, balance_until=0.5, energy=5.0),
         train=TrainConfig(
             steps=STEPS, batch=batch, lr=lr, clip=1.0, ema=0.9, save_every=4, log_every=1
@@ -87,14 +87,6 @@ def updated(rank: int = 0, world: int = 1) -> dict[str, Tensor]:
     return {"codes": codes, "count": usage.count}
 
 
-def revived(rank: int = 0) -> dict[str, Tensor]:
-    """A code book with an idle code, revived by encodings that differ between processes."""
-    codes, usage = torch.zeros(3, 1), Usage(3)
-    usage.count.copy_(torch.tensor([1.0, 1.0, 0.0]))
-    usage.revive_(codes, torch.tensor([[1.0], [2.0]]) + 10 * rank, torch.tensor([3.0, 4.0 + rank]))
-    return {"codes": codes, "count": usage.count}
-
-
 def compute(rank: int, folder: Path) -> dict[str, Any]:
     """What two processes that have met make of their shares."""
     dist.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=2)
@@ -104,7 +96,9 @@ def compute(rank: int, folder: Path) -> dict[str, Any]:
         "any": [distributed.any_process(mine) for mine in (False, rank == 1, True)],
         "items": batch_index(tiny("vq"), 3, CPU),
         "updated": updated(rank, world=2),
-        "revived": revived(rank),
+        "farthest": collectives.farthest(
+            torch.tensor([[1.0], [2.0]]) + 10 * rank, torch.tensor([3.0, 4.0 + rank])
+        ),
         "vq": trained("vq"),
         "exact": trained("exact"),
     }
@@ -220,10 +214,9 @@ def test_two_processes_update_the_code_book_as_one(two):
         torch.testing.assert_close(one["updated"], updated())
 
 
-def test_a_code_is_revived_alike_in_every_process(two):
+def test_the_farthest_encoding_is_the_same_in_every_process(two):
     for one in two:
-        assert one["revived"]["codes"].flatten().tolist() == [0, 0, 12]  # process 1's second
-        assert one["revived"]["count"].tolist() == [1, 1, 1]
+        assert one["farthest"].tolist() == [12]  # process 1's second
 
 
 @pytest.mark.parametrize("method", ["vq", "exact"])

@@ -120,48 +120,6 @@ def test_a_learning_rate_that_is_far_too_high_is_noticed(tiny):
         list(map(measure, steps, itertools.repeat(0.0)))
 
 
-# --- revival --------------------------------------------------------------------------------------
-
-
-def revived(config, monkeypatch) -> list[int]:
-    """The steps after which a code was revived."""
-    training, found = Training(config, CPU), []
-    monkeypatch.setattr(VqLearner, "revive_", lambda *_: found.append(training.step + 1))
-    list(fit(training, Bars()))
-    return found
-
-
-@pytest.mark.parametrize(
-    ("every", "until", "steps"),
-    [
-        (0, 1.0, []),
-        (3, 1.0, [3, 6, 9, 12]),
-        (3, 0.5, [3, 6]),
-        (4, 0.5, [4]),
-        (3, 0.0, []),
-        (1, 0.25, [1, 2, 3]),
-    ],
-)
-def test_codes_are_revived_when_it_is_due(tiny, monkeypatch, every, until, steps):
-    config = tiny("vq", codebook={"revive_every": every, "revive_until": until}, steps=12)
-    assert revived(config, monkeypatch) == steps
-
-
-def test_a_revived_code_is_an_encoding_of_the_batch_just_seen(tiny):
-    config = tiny("vq", codebook={"revive_every": 2, "revive_until": 1.0}, steps=2)
-    training = Training(config, CPU)
-    steps = fit(training, Bars())
-    next(steps)
-    assert isinstance(training.learner, VqLearner)
-    training.learner.posterior.usage.count[4] = -1.0  # far less used than any other
-    pair = Bars().pair(torch.arange(8, 16))
-    encoding = training.learner(pair.x, pair.y).encoding.detach()[:, 0]
-    next(steps)
-    gap = (encoding - training.learner.network.codebook.codes[4]).abs().amax(dim=1)
-    assert gap.min() < 1e-6
-    assert training.learner.posterior.usage.count[4] == 1
-
-
 # --- memory ---------------------------------------------------------------------------------------
 
 

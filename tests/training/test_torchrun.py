@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason=
 
 STEPS = 40
 SMALL = f"""train toy --method vq --model.levels 4 8 --model.tail 8 --model.widths 4
-    --codebook.size 6 --codebook.revive-every 7 --train.steps {STEPS} --train.batch 8
+    --codebook.size 6 --codebook.split-every 7 --train.steps {STEPS} --train.batch 8
     --train.lr 3e-4 --train.save-every 10 --train.log-every 1 --compute.device cpu --out"""
 
 

@@ -183,10 +183,6 @@ class CodebookConfig(_Section):
     """Deviation of the codes at the start (`exact`; `vq` starts from the encodings)."""
     decay: Annotated[float, _BELOW_ONE] = 0.99
     """Share of the running counts that survives a step (`vq`)."""
-    revive_every: Annotated[int, _NOT_NEGATIVE] = 0
-    """Steps after which the idlest code starts anew on an encoding; 0 is never (`vq`)."""
-    revive_until: Annotated[float, _SHARE] = 0.5
-    """Share of the training after which no code is revived."""
     split_every: Annotated[int, _NOT_NEGATIVE] = 0
     """Steps after which a code much worse than the others is split in two; 0 is never."""
     split_until: Annotated[float, _SHARE] = 0.5
@@ -379,6 +375,8 @@ class Config:
 
 _ALIAS = {"views": "augment", "average": "ema", "graph": "cuda_graph", "recompute": "checkpointing"}
 """Names that fields have in older run folders."""
+_REMOVED = {"revive_every": 0, "revive_until": 0.5}
+"""Fields of older run folders, each with the value that it had where it was not used."""
 
 
 def from_dict(kind: type[Any], value: object, name: str) -> Any:
@@ -386,7 +384,7 @@ def from_dict(kind: type[Any], value: object, name: str) -> Any:
     if not isinstance(value, dict):
         raise MueError(f"{name} must be an object with the fields of {kind.__name__}")
     given = typing.cast("dict[str, object]", value)
-    fields = {_ALIAS.get(key, key): v for key, v in given.items()}
+    fields = {_ALIAS.get(k, k): v for k, v in given.items() if (k, v) not in _REMOVED.items()}
     hints = typing.get_type_hints(kind)
     if unknown := sorted(set(fields) - set(hints)):
         close = difflib.get_close_matches(unknown[0], hints, n=1)

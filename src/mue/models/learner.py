@@ -65,11 +65,6 @@ class VqLearner(nn.Module):
         codes, e = self.network.codebook.codes.data, trace.encoding.detach().flatten(0, 1)
         self.posterior.usage.update_(codes, e, trace.index.flatten())
 
-    def revive_(self, trace: VqTrace) -> None:
-        """Move the least used code onto the encoding that is farthest from its own code."""
-        codes, e = self.network.codebook.codes.data, trace.encoding.detach().flatten(0, 1)
-        self.posterior.usage.revive_(codes, e, trace.distance.detach().flatten())
-
     @torch.no_grad()
     def start_(
         self, x: Float[Tensor, "b *x"], y: Float[Tensor, "b r *y"], normal: Float[Tensor, "n d"]

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from mue.collectives import all_sum_, farthest
+from mue.collectives import all_sum_
 from mue.errors import MueError
 
 
@@ -95,18 +95,3 @@ class Usage(nn.Module):
         self.count.lerp_(hits, 1 - self.decay)
         pull = (1 - self.decay) / self.count.clamp_min(torch.finfo(self.count.dtype).tiny)
         codes += pull[:, None] * (sums - hits[:, None] * codes)
-
-    @torch.no_grad()
-    def revive_(
-        self, codes: Tensor, e: Float[Tensor, "b d"], distance: Float[Tensor, " b"]
-    ) -> None:
-        """Move the code with the smallest count onto the encoding farthest from its code.
-
-        A deviation from the paper. Where one code serves two modes, the encodings of both strain
-        away from it, and the farthest of them is where a second code belongs. One code at a time:
-        reviving all that are idle would leave hundreds of codes for a handful of modes. Its count
-        starts anew with it. The encodings of all processes are looked at.
-        """
-        idlest = self.count.argmin()
-        codes[idlest] = farthest(e, distance)
-        self.count[idlest] = 1

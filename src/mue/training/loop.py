@@ -50,7 +50,7 @@ def fit(training: Training, source: Source) -> Iterator[Step]:
     Nothing here waits for the device, but where codes are split. Between two yields `training` is
     consistent and may be saved.
     """
-    config, learner, device = training.config, training.learner, training.device
+    config, device = training.config, training.device
     batch_share(config)  # refuses a batch that cannot be divided
     if training.step == 0:
         start_(training, source)
@@ -61,11 +61,6 @@ def fit(training: Training, source: Source) -> Iterator[Step]:
         weights = take.prepare_(number)
         with seeded(config, number, device):
             taken = take(weights)
-        if isinstance(learner, VqLearner) and isinstance(taken.trace, VqTrace):
-            book = config.codebook
-            due = book.revive_every > 0 and (number + 1) % book.revive_every == 0
-            if due and number < book.revive_until * config.train.steps:
-                learner.revive_(taken.trace)
         training.step += 1
         if is_split_due(config, training.step):
             split_(training, source)
