@@ -1,6 +1,6 @@
 """Generated parts of README.md and docs/.
 
-Run as a script, it writes the table of README.md from those of docs/ anew.
+Run as a script, it writes the tables of README.md from those of docs/ anew.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from mue.config.presets import preset
 
 ROOT = Path(__file__).parents[1]
-RESULTS, COMPARISON = ROOT / "docs" / "results.md", ROOT / "docs" / "comparison.md"
+RESULTS, COMPARISON, SEEDS = (ROOT / "docs" / f"{n}.md" for n in ("results", "comparison", "seeds"))
 TRAINED_ON = (
     "`lidc-exact` is trained on all four raters of a slice in each step and is calibrated on the "
     "val patients; the baselines are trained on one random rater a step, as the paper's network "
@@ -97,5 +97,19 @@ def write_headline() -> None:
     insert(ROOT / "README.md", "\n\n".join([headline(*sources), *words]), "headline")
 
 
+def over_seeds(text: str) -> str:
+    """The second table of README.md: the main metric of each preset over its seeds."""
+    columns = ["preset", "metric", "seeds", "median", "worst"]
+    found = [row for row in tables(text) if row["metric"] in ("mode_tv", "ged")]
+    rows = [[f"`{row['preset']}`", *(row[name] for name in columns[1:])] for row in found]
+    return markdown(columns, rows, left=2)
+
+
+def write_over_seeds() -> None:
+    """Write the second table of README.md anew."""
+    insert(ROOT / "README.md", over_seeds(between(SEEDS, "seeds")[1]), "seeds")
+
+
 if __name__ == "__main__":
     write_headline()
+    write_over_seeds()

@@ -30,10 +30,9 @@ import mue
 from mue.config.presets import preset
 from mue.config.schema import Config
 from mue.training.checkpoint import origin
-from pages import ROOT, between, insert, markdown, tables
+from pages import SEEDS, between, insert, markdown, tables, write_over_seeds
 
 REPORT = "report-test.json"
-PAGE = ROOT / "docs" / "seeds.md"
 COLUMNS = ("preset", "metric", "seeds", "median", "worst", "at seed", "best", "commit")
 
 
@@ -133,7 +132,9 @@ def main() -> None:
     found = rows(asked.out)
     print(markdown(COLUMNS, found, left=2))
     if not asked.presets:
-        insert(PAGE, markdown(COLUMNS, merged(found, between(PAGE, "seeds")[1]), left=2), "seeds")
+        every = merged(found, between(SEEDS, "seeds")[1])
+        insert(SEEDS, markdown(COLUMNS, every, left=2), "seeds")
+        write_over_seeds()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,17 @@
 import pytest
 
-from pages import COMPARISON, RESULTS, ROOT, between, headline, insert, markdown, tables
+from pages import (
+    COMPARISON,
+    RESULTS,
+    ROOT,
+    SEEDS,
+    between,
+    headline,
+    insert,
+    markdown,
+    over_seeds,
+    tables,
+)
 
 
 def test_a_table_aligns_words_to_the_left_and_numbers_to_the_right():
@@ -32,3 +43,7 @@ def test_the_cells_of_all_tables_of_a_text_are_found_by_column():
 def test_the_table_of_the_readme_has_the_numbers_of_the_pages():
     table = headline(between(RESULTS, "lidc")[1], between(COMPARISON, "compare-lidc")[1])
     assert table in (ROOT / "README.md").read_text()
+
+
+def test_the_seeds_of_the_readme_are_those_of_their_page():
+    assert over_seeds(between(SEEDS, "seeds")[1]) in (ROOT / "README.md").read_text()
