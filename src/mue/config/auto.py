@@ -28,6 +28,7 @@ _VALIDATED = {"cuda": 1 << 27, "cpu": 1 << 22}  # pixels of the inputs of a vali
 _WIDTHS = {"cuda": (32, 64, 128, 160, 192, 192, 192), "cpu": (8, 16, 32, 64, 64, 64, 64)}
 _LEVELS = 5  # that feed the decoder, at most
 _FEWEST_STEPS = 200
+_VALIDATIONS, _PATIENCE = 20, 10  # as the learning rate decays, the score often improves late
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,8 +195,8 @@ def choose(s: DataStatistics, device: Literal["cpu", "cuda"]) -> Choice:
     validated = max(1, min(1000, _VALIDATED[device] // (s.longest[0] * s.longest[1])))
     on = s.images.get("val", 0) > 0
     reasons["train.validate_every"] = (
-        f"20 times on up to {validated} images of val; after 6 times without a better `ged` it "
-        "stops, and the best weights are kept"
+        f"{_VALIDATIONS} times on up to {validated} images of val; after {_PATIENCE} times without "
+        "a better `ged` it stops, and the best weights are kept"
         if on
         else "never, and no calibration: there is no image of the split val"
     )
@@ -218,8 +219,8 @@ def _schedule(config: Config, steps: int) -> TrainConfig:
         ema=round(1 - 6 / max(300, steps), 4),
         save_every=max(1, steps // 6),
         log_every=max(1, min(50, steps // 20)),
-        validate_every=max(1, steps // 20) if on else 0,
-        patience=6 if on else 0,
+        validate_every=max(1, steps // _VALIDATIONS) if on else 0,
+        patience=_PATIENCE if on else 0,
     )
 
 
