@@ -370,3 +370,10 @@ def test_responsibilities_harden_and_balancing_ends_together():
     moments = [weights_at(config, step) for step in (0, 25, 50, 99)]
     assert [m.temperature for m in moments] == pytest.approx([16, 4, 1, 1])  # geometric
     assert [m.balance for m in moments] == [True, True, False, False]
+
+
+def test_a_removed_field_is_read_where_it_was_not_used_and_refused_where_it_was():
+    unused = {"size": 4, "revive_every": 0, "revive_until": 0.5}
+    assert from_dict(CodebookConfig, unused, "codebook") == CodebookConfig(size=4)
+    with pytest.raises(ValueError, match="codebook has no field 'revive_every'"):
+        from_dict(CodebookConfig, unused | {"revive_every": 7}, "codebook")
