@@ -155,7 +155,7 @@ def test_a_run_of_before_a_field_was_renamed_is_still_read():
         (lambda: LatentConfig(members=65), "latent.members must be in 1..64, got 65"),
         (lambda: LatentConfig(heads=0), "latent.heads must be in 1..64, got 0"),
         (lambda: ModelConfig(dropout=1.0), r"model.dropout must be in \[0, 1\), got 1.0"),
-        (lambda: ModelConfig(readout=1), "model.readout must be in 2..8, got 1"),
+        (lambda: ModelConfig(readout=0), "model.readout must be in 1..8, got 0"),
         (lambda: ObjectiveConfig(divergence=-1.0), "objective.divergence must be at least 0"),
         (lambda: DataConfig(answers=0), "data.answers must be in 1..64, got 0"),
         (lambda: DataConfig(name="slices", answers=65), "data.answers must be in 1..64, got 65"),

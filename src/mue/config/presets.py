@@ -75,16 +75,24 @@ def guess_quick(_: Schedule = "short") -> Config:
         data=DataConfig(digit=14, answers=64),
         model=replace(
             _LATE_CODE,
-            levels=(8, 16, 32),
-            tail=(64, 64),
-            widths=(16, 8),
-            code_level=4,
+            levels=(8, 16),
+            tail=(32, 64, 64),
+            widths=(16,),
+            code_level=3,
+            readout=1,
             standardize=True,
         ),
-        codebook=CodebookConfig(size=6, width=16, spread=1.5, split_every=50),
-        objective=replace(_SHARP_START, reconstruction=0.02),
+        codebook=CodebookConfig(size=8, width=16, spread=1.5, split_every=50),
+        objective=replace(_SHARP_START, reconstruction=0.02, balance_until=0.25),
         train=replace(
-            _COSINE, steps=2000, batch=64, lr=3e-3, ema=0.995, save_every=200, validate_every=200
+            _COSINE,
+            steps=2000,
+            batch=32,
+            lr=4e-3,
+            warmup=50,
+            ema=0.995,
+            save_every=200,
+            validate_every=200,
         ),
     )
 

@@ -160,8 +160,9 @@ class ModelConfig(_Section):
     """Stage of the decoder where the code enters: 1 is the bottom, one past the last the top."""
     join: Literal["concatenate", "scale-shift"] = "concatenate"
     """How the code enters."""
-    readout: Annotated[int, _within(2, 8)] = 2
-    """1x1 convolutions after a code that enters at the top."""
+    readout: Annotated[int, _within(1, 8)] = 2
+    """1x1 convolutions after a code that enters at the top. A code that is concatenated needs two:
+    one could but shift all pixels alike."""
     standardize: bool = False
     """Whether the prior, and the posterior of `vq`, read features standardized by their mean and
     deviation at the start."""

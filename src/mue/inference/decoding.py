@@ -57,7 +57,7 @@ class ChunkedReadout(Readout):
         """Logits of the answer to each code."""
         first, *others = self.convs
         weight, bias = join.fold(first, codes)
-        if weight.shape[1] == 1:
+        if weight.shape[1] < codes.shape[1]:  # one for all codes
             return _shared_weight_readout(h, weight[:, 0], bias, others)
         chunk = max(1, _readout_chunk(h) // bias.numel())
         chunks: list[Tensor] = []

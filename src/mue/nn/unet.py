@@ -156,7 +156,7 @@ class UNetDecoder(nn.Module):
     """Upsampling residual blocks; each reads the encoder's features of its own resolution.
 
     Stage 1 works at the bottom, the last stage at full resolution, and `level` says where the code
-    enters: before stage `level`, or, one past the last stage, before two 1x1 convolutions that
+    enters: before stage `level`, or, one past the last stage, before the 1x1 convolutions that
     read the answer off the finest features. Everything before it is computed once for each
     input, whatever the number of codes: at level 1 (the paper's) the whole decoder runs for each
     code, at the last level almost nothing does.
@@ -184,10 +184,15 @@ class UNetDecoder(nn.Module):
             )
         if not 1 <= level <= stages + 1:
             raise MueError(f"model.code_level must be in 1..{stages + 1}, got {level}")
+        self.late = level == stages + 1  # the code enters after the last stage
+        if self.late and readout == 1 and join is Concatenate:
+            raise MueError(
+                "model.readout must be 2 or more where a code that enters at the top is "
+                "concatenated, as one convolution could but shift all pixels alike, got 1"
+            )
         self.level = level
         self.dropout = dropout
         self.up = UpsampleConcat()
-        self.late = level == stages + 1  # the code enters after the last stage
         outs = [*widths, widths[-1] if self.late else c_out]
         below, self.stages = 0, nn.ModuleList()
         for i, (skip, out) in enumerate(zip(reversed(levels), outs, strict=True), start=1):

@@ -8,14 +8,16 @@ encoder that decides, on the encoding of the answer that this code reconstructs 
 half of its probability, and the answers divide themselves among them.
 
 Where nothing is wrong nothing is split; and a code split needlessly changes no probability of a
-mode, which is the sum of those of its codes.
+mode, which is the sum of those of its codes. The last time, the free codes of `exact` are retired:
+one that decodes to much the same as a code in use could take its answers over at any step that the
+other one does badly in, and the prior would have to learn their probabilities again.
 """
 
 import math
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from mue.collectives import all_sum_, farthest
@@ -35,6 +37,8 @@ _USED = 0.02
 """Share of the answers from which on a code may be split."""
 _WORSE, _NATS = 1.25, 1.0
 """How much worse than the others a code reconstructs that is split: by a factor, and in nats."""
+_RETIRED = 1000.0
+"""How far below those of all others the logit of a retired code is."""
 _OFFSET = 0.1
 """How far a code and its copy are apart, relative to the deviation of all codes."""
 _SALT = 101
@@ -102,6 +106,19 @@ def responsibilities(
     return log_y.mT.flatten(0, 1), posterior.mT.flatten(0, 1)
 
 
+def find_retired(use: CodeUse) -> Bool[Tensor, " n"]:
+    """The codes that are free, or that explain a few answers only, and these badly.
+
+    >>> find_retired(CodeUse(torch.tensor([0.4, 0.6, 0.0]), torch.tensor([24.0, 26.0, 50.0])))
+    tensor([False, False,  True])
+    >>> find_retired(CodeUse(torch.tensor([0.99, 0.01]), torch.tensor([24.0, 50.0])))
+    tensor([False,  True])
+    """
+    used = use.share >= _USED
+    mean = use.share.where(used, 0) @ use.loss / use.share.where(used, 0).sum()
+    return (use.share < _FREE) | ~used & (use.loss >= _WORSE * mean + _NATS)
+
+
 def find_split(use: CodeUse) -> tuple[int, int] | None:
     """The code that reconstructs worst and a free one, if it is so much worse than the others.
 
@@ -141,11 +158,29 @@ def split_code_(
     training.optimizer.round_()
 
 
+@torch.no_grad()
+def retire_(training: Training, codes: Bool[Tensor, " n"]) -> None:
+    """Take all probability from codes."""
+    prior = training.learner.network.prior
+    for weight, bias in zip(
+        training.averaged(prior.weight), training.averaged(prior.bias), strict=True
+    ):
+        weight[codes] = 0
+        bias[codes] = bias[~codes].min() - _RETIRED
+    for parameter in (prior.weight, prior.bias):
+        for moment in training.moments(parameter):
+            moment[codes] = 0
+    training.optimizer.round_()
+
+
 def split_(training: Training, source: Source) -> None:
-    """Split a code that serves several modes, if there is one."""
-    if isinstance(training.learner, (ExactLearner, VqLearner)):
-        found = find_split(measure_codes(training, source))
-        if found is not None:
-            encodes = isinstance(training.learner, VqLearner)
-            at = worst_encoding(training, source, found[0]) if encodes else None
-            split_code_(training, *found, at)
+    """Split a code that serves several modes, if there is one; the last time, retire free codes."""
+    if not isinstance(training.learner, (ExactLearner, VqLearner)):
+        return
+    config, encodes = training.config, isinstance(training.learner, VqLearner)
+    use = measure_codes(training, source)
+    if not encodes and not is_split_due(config, training.step + config.codebook.split_every):
+        retire_(training, find_retired(use))
+    found = find_split(use)
+    if found is not None:
+        split_code_(training, *found, worst_encoding(training, source, found[0]) if encodes else None)
