@@ -39,11 +39,12 @@ def test_the_verbs_on_data_are_found_in_mue_data():
     assert not hasattr(mue.data, "nothing")
 
 
-def test_threads_of_openmp_sleep_while_they_wait():
-    """Spinning threads take the core that others need; a choice of the user's stays."""
-    code = "import mue, os; print(os.environ['OMP_WAIT_POLICY'])"
-    for before, after in ((None, "PASSIVE"), ("ACTIVE", "ACTIVE")):
-        environment = {k: v for k, v in os.environ.items() if k != "OMP_WAIT_POLICY"}
+def test_threads_of_openmp_spin_for_a_moment_and_then_sleep():
+    """Threads that spin on take the core that others need; a choice of the user's stays."""
+    names = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+    code = f"import mue, os; print(*(os.environ.get(name) for name in {names}))"
+    for before, after in ((None, "PASSIVE 30000"), ("ACTIVE", "ACTIVE None")):
+        environment = {k: v for k, v in os.environ.items() if k not in names}
         environment |= {"OMP_WAIT_POLICY": before} if before else {}
         run = subprocess.run(
             [sys.executable, "-c", code], env=environment, capture_output=True, text=True

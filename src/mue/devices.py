@@ -1,13 +1,19 @@
 """Where to compute."""
 
+import math
 import os
 import platform
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
 import torch
 
 from mue.errors import MueError
+
+_THREAD = 1 << 19
+"""Numbers in the finest features of a batch that are worth a thread."""
 
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -26,6 +32,23 @@ def choose_device(name: Device | torch.device = "auto", index: int = 0) -> torch
             f"start as many here (torchrun --nproc-per-node {count}), or take the device cpu"
         )
     return torch.device("cuda", index)
+
+
+@contextmanager
+def threads_for(shape: Sequence[int], channels: int) -> Iterator[None]:
+    """Compute with no more threads of the CPU than a batch of this shape, b c ..., is worth.
+
+    `channels` are those of the finest features that a network makes of it. Threads wait for one
+    another at every layer; where a layer takes a tenth of a millisecond, they do little else.
+    """
+    batch, _, *sides = shape
+    numbers = batch * math.prod(sides) * channels
+    before = torch.get_num_threads()
+    torch.set_num_threads(max(1, min(before, numbers // _THREAD)))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def device_name(device: torch.device) -> str:

@@ -10,6 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 import mue
+import mue.evaluation.health as judging
 from mue.commands.import_lidc import import_lidc
 from mue.data.build import build_source
 from mue.data.prepared.dataset import Slices
@@ -207,6 +208,29 @@ def test_an_undertrained_prior_is_named(run):
     report = judged(edited(good, even, used))
     assert kinds(report) == ["prior"]
     assert 0.2 < float(report.findings[0].seen.split()[-1].rstrip(".")) < 0.3  # |0.5 - 0.7 or 0.8|
+
+
+def test_codes_of_one_mode_are_compared_with_their_frequency_together(run, monkeypatch):
+    """Two codes with the same answer: the improbable one explains a little better what is known."""
+    good = run("toy", seed=0)
+    first, *others, copy = judged(mue.load(good, device="cpu")).codes
+
+    def duplicate(modal: Modal) -> None:
+        for parameter in (modal.codebook.codes, modal.prior.weight, modal.prior.bias):
+            parameter[copy.code] = parameter[first.code].clone()
+        modal.prior.bias[copy.code] -= 3
+
+    true = judging.answer_log_likelihood
+    monkeypatch.setattr(
+        judging,
+        "answer_log_likelihood",
+        lambda h, *rest: true(h, *rest) + 6.0 * (h.code == copy.code)[:, :, None],
+    )
+    used = [c.code for c in (first, *others, copy)]
+    report = judged(edited(good, duplicate, used))
+    found = {c.code: c for c in report.codes}
+    assert found[first.code].prior > found[first.code].frequency + 0.25
+    assert "prior" not in kinds(report)
 
 
 def test_answers_unlike_the_known_ones_are_named(run):

@@ -169,6 +169,11 @@ class ModelConfig(_Section):
     dropout: Annotated[float, _BELOW_ONE] = 0.0
     """Share of the innermost features that is dropped, in training and in answering (`heads`)."""
 
+    @property
+    def finest(self) -> int:
+        """Channels of the finest features: of the encoder or of the decoder, which has more."""
+        return max(self.levels[0], self.widths[-1])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodebookConfig(_Section):

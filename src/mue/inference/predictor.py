@@ -14,7 +14,7 @@ from PIL.Image import Image as Picture
 from torch import Tensor
 
 from mue.config.schema import Config
-from mue.devices import physical_memory
+from mue.devices import physical_memory, threads_for
 from mue.errors import MueError
 from mue.inference import strips
 from mue.inference.decoding import for_inference
@@ -354,7 +354,7 @@ class Predictor:
             x = x.to(self._half_dtype)
         if strips.is_large(self.network, x):
             return self._large(x, k, min_prob if len(x) == 1 else 0.0)
-        with self._precision():
+        with self._precision(), threads_for(x.shape, self.config.model.finest):
             found = self.network.propose(x, k, min_prob=min_prob, generator=generator)
         return Answers(self._pixels(found.logits.float()), found.prob.float(), found.code)
 

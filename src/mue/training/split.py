@@ -183,4 +183,6 @@ def split_(training: Training, source: Source) -> None:
         retire_(training, find_retired(use))
     found = find_split(use)
     if found is not None:
-        split_code_(training, *found, worst_encoding(training, source, found[0]) if encodes else None)
+        split_code_(
+            training, *found, worst_encoding(training, source, found[0]) if encodes else None
+        )

@@ -1,0 +1,36 @@
+import pytest
+import torch
+
+import mue
+from mue.devices import threads_for
+
+
+@pytest.fixture(autouse=True)
+def four_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("preset", "shape", "threads"),
+    [
+        ("toy", (64, 1, 16, 16), 1),
+        ("vector", (64, 2), 1),
+        ("guess-quick", (32, 1, 14, 56), 1),
+        ("lidc-exact", (1, 1, 128, 128), 1),
+        ("lidc-exact", (3, 1, 128, 128), 3),
+        ("lidc-exact", (32, 1, 128, 128), 4),
+    ],
+)
+def test_small_work_is_done_by_few_threads(preset, shape, threads):
+    with threads_for(shape, mue.preset(preset).model.finest):
+        assert torch.get_num_threads() == threads
+    assert torch.get_num_threads() == 4
+
+
+def test_the_number_of_threads_is_back_after_an_error():
+    with pytest.raises(ZeroDivisionError), threads_for((1, 1, 16, 16), 8):
+        _ = 1 / 0
+    assert torch.get_num_threads() == 4
