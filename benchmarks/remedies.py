@@ -25,8 +25,8 @@ VARIANTS = {
     "none": (),
     "splitting": ("split",),
     "sharpness": ("sharp",),
-    "standardized features": ("standardize",),
-    "all three": ("split", "sharp", "standardize"),
+    "both": ("split", "sharp"),
+    "both, and standardized features": ("split", "sharp", "standardize"),
 }
 
 
@@ -38,17 +38,22 @@ def variant(remedies: tuple[str, ...], seed: int, device: str) -> Config:
     if "sharp" not in remedies:
         soft = replace(config.objective, sharpness=0.0, temperature=20.0)
         config = replace(config, objective=soft)
-    if "standardize" not in remedies:
-        config = replace(config, model=replace(config.model, standardize=False))
+    if "standardize" in remedies:
+        config = replace(config, model=replace(config.model, standardize=True))
     compute = replace(config.compute, device=device, bfloat16="off")
     return replace(config, train=replace(config.train, seed=seed), compute=compute)
+
+
+def folder_of(name: str) -> str:
+    """Where the runs of a variant are."""
+    return name.replace(",", "").replace(" ", "-")
 
 
 def table(out: Path) -> str:
     """For each variant: how many seeds reach both numbers, the median and the worst."""
     lines: list[list[str]] = []
     for name in VARIANTS:
-        folder = out / name.replace(" ", "-")
+        folder = out / folder_of(name)
         reports = [json.loads(p.read_text()) for p in sorted(folder.glob(f"*/{REPORT}"))]
         found = [numbers(report) for report in reports]
         if not found:
@@ -72,7 +77,7 @@ def main() -> None:
     asked = parser.parse_args()
     work = [
         (
-            asked.out / name.replace(" ", "-") / str(seed),
+            asked.out / folder_of(name) / str(seed),
             variant(remedies, seed, asked.device),
             None,
         )
