@@ -132,13 +132,19 @@ class SmallUNet:
     code_width: int = 2
 
     def __call__(
-        self, level: int = 1, join: type[Join] = Concatenate, c_out: int = 1
+        self, level: int = 1, join: type[Join] = Concatenate, c_out: int = 1, readout: int = 2
     ) -> tuple[UNetEncoder, UNetDecoder]:
         """The codes enter at `level`, by `join`."""
         torch.manual_seed(0)
         encoder = UNetEncoder(1, self.levels, (7,))
         decoder = UNetDecoder(
-            self.levels, self.widths, c_out, code_width=self.code_width, level=level, join=join
+            self.levels,
+            self.widths,
+            c_out,
+            code_width=self.code_width,
+            level=level,
+            join=join,
+            readout=readout,
         )
         return encoder, decoder
 

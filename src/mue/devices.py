@@ -13,7 +13,7 @@ import torch
 from mue.errors import MueError
 
 _THREAD = 1 << 19
-"""Numbers in the finest features of a batch that are worth a thread."""
+"""Elements of the finest feature map of a batch that are worth a thread."""
 
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -38,13 +38,13 @@ def choose_device(name: Device | torch.device = "auto", index: int = 0) -> torch
 def threads_for(shape: Sequence[int], channels: int) -> Iterator[None]:
     """Compute with no more threads of the CPU than a batch of this shape, b c ..., is worth.
 
-    `channels` are those of the finest features that a network makes of it. Threads wait for one
+    `channels` are those of the finest feature map that a network makes of it. Threads wait for one
     another at every layer; where a layer takes a tenth of a millisecond, they do little else.
     """
     batch, _, *sides = shape
-    numbers = batch * math.prod(sides) * channels
+    elements = batch * math.prod(sides) * channels
     before = torch.get_num_threads()
-    torch.set_num_threads(max(1, min(before, numbers // _THREAD)))
+    torch.set_num_threads(max(1, min(before, elements // _THREAD)))
     try:
         yield
     finally:

@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from mue.errors import MueError
 from mue.inference.decoding import ChunkedReadout, CodewiseDecoder, for_inference
 from mue.nn.unet import Concatenate, ScaleShift
 
@@ -49,6 +50,21 @@ def test_many_samples_are_read_out_as_if_joined_one_by_one(join, k, unet):
         found = ChunkedReadout(decoder.readout)(h, decoder.join, codes)[:, some]
         slowly = torch.nn.Sequential(*decoder.readout)(decoder.join(h, codes[:, some]))
     torch.testing.assert_close(found, slowly.unflatten(0, (2, 3)))
+
+
+@pytest.mark.parametrize("k", [1, 5])
+def test_one_convolution_is_enough_for_codes_that_scale_and_shift(k, unet):
+    _, decoder = unet(4, ScaleShift, readout=1)
+    h, codes = torch.randn(2, unet.widths[-1], 8, 8), torch.randn(2, k, unet.code_width)
+    with torch.no_grad():
+        found = ChunkedReadout(decoder.readout)(h, decoder.join, codes)
+        slowly = torch.nn.Sequential(*decoder.readout)(decoder.join(h, codes))
+    torch.testing.assert_close(found, slowly.unflatten(0, (2, k)))
+
+
+def test_one_convolution_is_refused_for_codes_that_are_concatenated(unet):
+    with pytest.raises(MueError, match=r"model.readout must be 2 or more .* got 1"):
+        unet(4, Concatenate, readout=1)
 
 
 @EVERYWHERE

@@ -14,9 +14,11 @@ from mue.training.batches import batch_index
 from mue.training.loop import fit
 from mue.training.split import (
     CodeUse,
+    find_retired,
     find_split,
     is_split_due,
     measure_codes,
+    retire_,
     split_code_,
     worst_encoding,
 )
@@ -85,6 +87,48 @@ def test_a_split_changes_no_probability_but_halves_one(tiny, method: str, ema: f
     for name in ("prior.weight", "prior.bias", "codebook.codes"):
         for moment in training.moments(training.network.get_parameter(name)):
             assert torch.equal(moment[4], moment[1])
+
+
+@pytest.mark.parametrize("ema", [0.0, 0.9])
+def test_a_retired_code_has_no_probability_and_the_others_share_it(tiny, ema: float):
+    training = Training(tiny("exact", ema=ema), CPU)
+    list(fit(training, Bars()))
+    x, retired = (
+        Bars().pair(torch.arange(4)).x,
+        torch.tensor([False, True, False, False, True, True]),
+    )
+    before = training.network(x).log_prior.exp()[:, ~retired]
+    retire_(training, retired)
+    after = training.network(x).log_prior.exp()
+    assert (after[:, retired] == 0).all()
+    torch.testing.assert_close(after[:, ~retired], before / before.sum(dim=1, keepdim=True))
+    averages = {name: value.clone() for name, value in training.ema.items()}
+    retire_(training, retired)
+    assert all(torch.equal(value, averages[name]) for name, value in training.ema.items())
+    split_code_(training, 0, 4)
+    again = training.network(x).log_prior.exp()
+    torch.testing.assert_close(again[:, 4], after[:, 0] / 2)
+
+
+def test_codes_that_are_all_rare_are_not_retired():
+    assert not find_retired(use([0.001] * 1000, [20.0] * 1000)).any()
+    assert find_retired(use([0.98, 0.015, 0.005], [20.0, 45.0, 21.0])).tolist() == [
+        False,
+        True,
+        False,
+    ]
+
+
+def test_free_codes_are_retired_the_last_time_that_codes_are_split(tiny):
+    book = {"split_every": 2, "split_until": 0.5}
+    config = tiny("exact", steps=8, codebook=book)
+    start = dataclasses.replace(config.objective, balance_until=0.0, prior_from=0.0)
+    training = Training(dataclasses.replace(config, objective=start), CPU)
+    with torch.no_grad():
+        modal(training).prior.bias[3:] = -50.0
+    lowest = [modal(training).prior.bias.min().item() for _ in fit(training, Bars())]
+    assert all(value > -100 for value in lowest[:3])
+    assert all(value < -900 for value in lowest[3:])
 
 
 def test_the_use_of_codes_is_a_distribution_over_the_answers(tiny):

@@ -6,8 +6,6 @@ import statistics as numbers
 import time
 from pathlib import Path
 
-import torch
-
 from mue.acceleration import accelerated
 from mue.config.auto import MINUTES, Choice, choose
 from mue.config.presets import Baseline
@@ -15,9 +13,10 @@ from mue.config.schema import Config
 from mue.data.build import build_source
 from mue.data.prepared.statistics import statistics
 from mue.data.prepared.store import open_prepared
-from mue.devices import Device, choose_device, threads_for
+from mue.devices import Device, choose_device
 from mue.errors import MueError
 from mue.training import distributed
+from mue.training.batches import batch_threads
 from mue.training.loop import fit
 from mue.training.state import Training, seeded_learner
 
@@ -71,8 +70,7 @@ def _seconds(config: Config, data: str | Path) -> float:
     )
     training = accelerated(Training(config, where, learner=seeded_learner(config)))
     at: list[float] = []
-    shape = source.pair(torch.tensor([0])).x.shape
-    with threads_for((config.train.batch, *shape[1:]), config.model.finest):
+    with batch_threads(config, source):
         for step in itertools.islice(fit(training, source), _WARM_UP + _TIMED):
             step.terms.total.item()  # waits for the device
             at.append(time.perf_counter())

@@ -23,7 +23,7 @@ from mue.data.build import build_source, check_data, check_shapes
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.store import open_prepared
 from mue.data.source import Source
-from mue.devices import choose_device, threads_for
+from mue.devices import choose_device
 from mue.errors import MueError
 from mue.evaluation.health import health
 from mue.evaluation.validation import predictor_of, validate, validation_source
@@ -31,7 +31,7 @@ from mue.inference.load import load
 from mue.models.learner import Learner
 from mue.nn.backbone import Backbone
 from mue.training import checkpoint, distributed
-from mue.training.batches import batch_share
+from mue.training.batches import batch_share, batch_threads
 from mue.training.checkpoint import CONFIG, STATE, WEIGHTS, RunError
 from mue.training.log import (
     LOG,
@@ -153,11 +153,10 @@ def train(
                 say(line)
             where = f"{folder} must be on a file system that all processes share"
             group.require_equal({"step": training.step}, where)
-            shape = source.pair(torch.tensor([0])).x.shape
             with (
                 distributed.explain_lost_worker(),
                 _explain_out_of_memory(config, folder),
-                threads_for((batch_share(config), *shape[1:]), config.model.finest),
+                batch_threads(config, source),
             ):
                 _loop(training, source, validation, folder, past, on_record, on_validation)
         finally:

@@ -162,7 +162,7 @@ class ModelConfig(_Section):
     """How the code enters."""
     readout: Annotated[int, _within(1, 8)] = 2
     """1x1 convolutions after a code that enters at the top. A code that is concatenated needs two:
-    one could but shift all pixels alike."""
+    a single one would only shift all pixels alike."""
     standardize: bool = False
     """Whether the prior, and the posterior of `vq`, read features standardized by their mean and
     deviation at the start."""
@@ -171,7 +171,7 @@ class ModelConfig(_Section):
 
     @property
     def finest(self) -> int:
-        """Channels of the finest features: of the encoder or of the decoder, which has more."""
+        """Channels of the finest feature map of the encoder or the decoder, whichever has more."""
         return max(self.levels[0], self.widths[-1])
 
 

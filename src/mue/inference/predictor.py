@@ -391,7 +391,7 @@ class Predictor:
             )
         generator = generator or torch.Generator().manual_seed(0)
         x = self._batch(image)
-        with self._precision():
+        with self._precision(), threads_for(x.shape, self.config.model.finest):
             found = self.network.sample(x, self._count(k), generator)
         return self._pixels(found.logits.float()), found.log_density - found.peak[:, None]
 

@@ -188,7 +188,7 @@ class UNetDecoder(nn.Module):
         if self.late and readout == 1 and join is Concatenate:
             raise MueError(
                 "model.readout must be 2 or more where a code that enters at the top is "
-                "concatenated, as one convolution could but shift all pixels alike, got 1"
+                "concatenated, as a single convolution would only shift all pixels alike, got 1"
             )
         self.level = level
         self.dropout = dropout

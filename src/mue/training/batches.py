@@ -1,5 +1,7 @@
 """The batch of each step, and this process's share of it."""
 
+from contextlib import AbstractContextManager
+
 import torch
 from jaxtyping import Int
 from torch import Tensor
@@ -8,6 +10,7 @@ from mue import collectives
 from mue.config.schema import Config
 from mue.data.prefetch import Prefetcher
 from mue.data.source import Source
+from mue.devices import threads_for
 from mue.errors import MueError
 from mue.types import Pair
 
@@ -19,6 +22,12 @@ def batch_share(config: Config) -> int:
         also = f" and {parts} parts of compute.accumulate together" if parts > 1 else ""
         raise MueError(f"train.batch must be a multiple of the {world} processes{also}, got {size}")
     return size // world
+
+
+def batch_threads(config: Config, source: Source) -> AbstractContextManager[None]:
+    """Compute with as many threads of the CPU as the batch of a process is worth."""
+    shape = source.pair(torch.tensor([0])).x.shape
+    return threads_for((batch_share(config), *shape[1:]), config.model.finest)
 
 
 def first_item(config: Config, step: int) -> int:

@@ -115,7 +115,10 @@ def find_retired(use: CodeUse) -> Bool[Tensor, " n"]:
     tensor([False,  True])
     """
     used = use.share >= _USED
-    mean = use.share.where(used, 0) @ use.loss / use.share.where(used, 0).sum()
+    if not used.any():  # so many codes that the share of each is small
+        return used
+    share = use.share.where(used, 0)
+    mean = share @ use.loss / share.sum()
     return (use.share < _FREE) | ~used & (use.loss >= _WORSE * mean + _NATS)
 
 
@@ -160,7 +163,7 @@ def split_code_(
 
 @torch.no_grad()
 def retire_(training: Training, codes: Bool[Tensor, " n"]) -> None:
-    """Take all probability from codes."""
+    """Take all probability from these codes."""
     prior = training.learner.network.prior
     for weight, bias in zip(
         training.averaged(prior.weight), training.averaged(prior.bias), strict=True
@@ -183,6 +186,5 @@ def split_(training: Training, source: Source) -> None:
         retire_(training, find_retired(use))
     found = find_split(use)
     if found is not None:
-        split_code_(
-            training, *found, worst_encoding(training, source, found[0]) if encodes else None
-        )
+        at = worst_encoding(training, source, found[0]) if encodes else None
+        split_code_(training, *found, at)

@@ -52,8 +52,9 @@ class GuessingGame:
         """Inputs, each with one sampled answer or several."""
         u, category, tiles = self._generate(index)
         answer = choose(u[:, 5:], self._prob[category])
-        only = F.one_hot(answer, 4).to(tiles)[:, :, :, None, None]
-        return Pair(_side_by_side(tiles)[:, None], _side_by_side(tiles[:, None] * only)[:, :, None])
+        only = F.one_hot(answer, 4).to(tiles).repeat_interleave(tiles.shape[-1], dim=2)
+        x = _side_by_side(tiles)[:, None]
+        return Pair(x, (x * only[:, :, None])[:, :, None])
 
     def case(self, index: Int[Tensor, " b"]) -> Case:
         """Inputs, each with its four possible answers and their probabilities."""
