@@ -85,7 +85,7 @@ def guess_quick(_: Schedule = "short") -> Config:
         objective=replace(_SHARP_START, reconstruction=0.02, balance_until=0.25),
         train=replace(
             _COSINE,
-            steps=1800,
+            steps=2000,
             batch=32,
             lr=4e-3,
             warmup=50,
