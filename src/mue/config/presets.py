@@ -68,7 +68,8 @@ def guess_quick(_: Schedule = "short") -> Config:
     """The guessing game for a laptop: half-size digits, a small network, a few minutes.
 
     Each round is played 64 times: with `exact` more answers to an input cost next to nothing, and
-    the prior sees more of their distribution in a step.
+    the prior sees more of their distribution in a step. The tail is wide, as the prior reads it:
+    with half the channels some seeds take a part of the inputs for another category to the end.
     """
     return Config(
         method="exact",
@@ -76,7 +77,7 @@ def guess_quick(_: Schedule = "short") -> Config:
         model=replace(
             _LATE_CODE,
             levels=(8, 16),
-            tail=(32, 64, 64),
+            tail=(64, 128, 128),
             widths=(16,),
             code_level=3,
             readout=1,
