@@ -136,6 +136,14 @@ def test_a_known_temperature_is_recovered(lesion_config, val, temperature):
     assert found.shift.abs().max() < 0.15
 
 
+@pytest.mark.parametrize("count", [2, 3, 4, 6])
+def test_a_few_inputs_do_not_move_the_probabilities_far(lesion_config, val, count):
+    """The optimum of so few is often certainty, or no difference at all between the codes."""
+    found = fit_calibration(distorted(lesion_config, 1.0), val, count)
+    assert 0.2 < found.temperature < 5
+    assert found.shift[found.shift > -20].abs().max() < 3  # but for codes that were not used
+
+
 def test_known_shifts_are_recovered(lesion_config, val):
     shift = torch.tensor([1.0, -1.0, 0.5, -0.5])
     found = fit_calibration(distorted(lesion_config, 2.0, shift), val, len(val))
