@@ -82,7 +82,7 @@ def import_folder(
             folder,
             origin,
             labels=tuple(description.labels),
-            ct=is_ct(cases, description),
+            ct=is_ct(cases, found, description),
             skip_bad=skip_bad,
         )
     return ImportResult(folder, summarize(open_prepared(folder)), rejected)

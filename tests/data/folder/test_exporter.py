@@ -64,7 +64,8 @@ def imported(folder: Path, options: list[str], out: Path, axis: Axis = 2) -> Pre
     cases = find_by_layout(folder, description)
     cases = with_patients(cases, given.get("--patient"), splits)
     items = encode_cases(cases, folder, description, axis=axis)
-    write_prepared(items, out, {}, labels=tuple(description.labels), ct=is_ct(cases, description))
+    ct = is_ct(cases, folder, description)
+    write_prepared(items, out, {}, labels=tuple(description.labels), ct=ct)
     return open_prepared(out)
 
 

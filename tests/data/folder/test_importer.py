@@ -32,7 +32,8 @@ def nifti(folder: Path, name: str, voxels: np.ndarray, affine: np.ndarray = AFFI
 
 
 def case(images: list[Path], masks: list[Path], name: str = "a") -> CaseFiles:
-    return CaseFiles(name, "patient", "val", tuple(images), tuple(masks), None)
+    files = (tuple(path.name for path in paths) for paths in (images, masks))
+    return CaseFiles(name, "patient", "val", *files, None)
 
 
 def read(
@@ -172,9 +173,9 @@ def test_a_process_that_dies_is_named_by_its_case(tmp_path, monkeypatch):
 
 def test_ct_is_recognized_by_the_name_of_a_channel(tmp_path):
     cases = [case([png(tmp_path, "i.png", np.zeros((4, 4)))], [])]
-    assert is_ct(cases, Description(channels=("ct",)))
-    assert not is_ct(cases, Description(channels=("T1", "T2")))
-    assert not is_ct(cases, Description())
+    assert is_ct(cases, tmp_path, Description(channels=("ct",)))
+    assert not is_ct(cases, tmp_path, Description(channels=("T1", "T2")))
+    assert not is_ct(cases, tmp_path, Description())
 
 
 # --- what is refused ------------------------------------------------------------------------------

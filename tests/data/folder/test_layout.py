@@ -27,13 +27,9 @@ def touch(folder: Path, *names: str) -> Path:
     return folder
 
 
-def described(case: CaseFiles | Rejected, source: Path) -> tuple:
+def described(case: CaseFiles | Rejected) -> tuple:
     assert isinstance(case, CaseFiles), case
-    files = (
-        tuple(path.relative_to(source).as_posix() for path in kind)
-        for kind in (case.images, case.masks)
-    )
-    return case.case, *files
+    return case.case, case.images, case.masks
 
 
 # --- nnU-Net's layout -----------------------------------------------------------------------------
@@ -48,12 +44,12 @@ def test_channels_and_raters_are_gathered_and_ordered(tmp_path):
     )
     a, b = find_by_layout(tmp_path, Description(ending=".nii.gz"))
     images = "imagesTr/a_0000.nii.gz", "imagesTr/a_0001.nii.gz"
-    assert described(a, tmp_path) == (
+    assert described(a) == (
         "a",
         images,
         ("labelsTr/a_r2.nii.gz", "labelsTr/a_r10.nii.gz"),
     )
-    assert described(b, tmp_path) == (
+    assert described(b) == (
         "b_1",
         ("imagesTr/b_1_0000.nii.gz",),
         ("labelsTr/b_1.nii.gz",),
@@ -99,24 +95,24 @@ def test_patterns_find_cases_raters_and_channels(tmp_path):
         tmp_path, "{case}/image.nii.gz", "{case}/task01_seg{rater}.nii.gz", Description()
     )
     masks = "x/task01_seg1.nii.gz", "x/task01_seg2.nii.gz"
-    assert described(case, tmp_path) == ("x", ("x/image.nii.gz",), masks)
+    assert described(case) == ("x", ("x/image.nii.gz",), masks)
     touch(tmp_path, "p/a_b-red.png", "p/a_b-blue.png", "q/1/a_b_0.png", "q/2/a_b_1.png")
     (case,) = find_by_patterns(
         tmp_path, "p/{case}-{channel}.png", "q/*/{case}_{rater}.png", Description()
     )
     images, masks = ("p/a_b-blue.png", "p/a_b-red.png"), ("q/1/a_b_0.png", "q/2/a_b_1.png")
-    assert described(case, tmp_path) == ("a_b", images, masks)
+    assert described(case) == ("a_b", images, masks)
 
 
 def test_a_file_that_both_patterns_match_is_of_the_one_that_says_more(tmp_path):
     touch(tmp_path, "a.png", "a_r0.png")
     (case,) = find_by_patterns(tmp_path, "{case}.png", "{case}_r{rater}.png", Description())
-    assert described(case, tmp_path) == ("a", ("a.png",), ("a_r0.png",))
+    assert described(case) == ("a", ("a.png",), ("a_r0.png",))
     touch(tmp_path, "i/a_image.png", "i/a_0.png")
     (case,) = find_by_patterns(
         tmp_path, "i/{case}_image.png", "i/{case}_{rater}.png", Description()
     )
-    assert described(case, tmp_path) == ("a", ("i/a_image.png",), ("i/a_0.png",))
+    assert described(case) == ("a", ("i/a_image.png",), ("i/a_0.png",))
 
 
 def test_a_name_that_comes_twice_in_a_pattern_must_be_the_same():
@@ -128,7 +124,7 @@ def test_a_name_that_comes_twice_in_a_pattern_must_be_the_same():
 def test_a_folder_is_found_as_a_series(tmp_path):
     touch(tmp_path, "x/ct/1.dcm", "x/seg_a.nii")
     (case,) = find_by_patterns(tmp_path, "{case}/ct", "{case}/seg_{rater}.nii", Description())
-    assert described(case, tmp_path) == ("x", ("x/ct",), ("x/seg_a.nii",))
+    assert described(case) == ("x", ("x/ct",), ("x/seg_a.nii",))
 
 
 @pytest.mark.parametrize(
@@ -169,7 +165,7 @@ def test_two_images_a_lone_mask_and_a_lone_image_are_rejected_by_the_name_of_the
 
 
 def cases_of(*names: str) -> list[CaseFiles | Rejected]:
-    return [CaseFiles(name, name, None, (Path(name),), (Path(name),), None) for name in names]
+    return [CaseFiles(name, name, None, (name,), (name,), None) for name in names]
 
 
 def test_a_patient_is_found_in_the_name_of_a_case():

@@ -23,12 +23,12 @@ _MAX_PROCESSES = 8
 _TOLERANCE = 0.1  # of a voxel, by which corners of a mask and its image may differ
 
 
-def is_ct(cases: Iterable[CaseFiles | Rejected], description: Description) -> bool:
+def is_ct(cases: Iterable[CaseFiles | Rejected], source: Path, description: Description) -> bool:
     """Whether values are Hounsfield units: a channel is named CT, or the first image is one."""
     if description.channels:
         return any(name.upper() == "CT" for name in description.channels)
     first = next((case.images[0] for case in cases if isinstance(case, CaseFiles)), None)
-    return first is not None and modality(first) == "CT"
+    return first is not None and modality(source / first) == "CT"
 
 
 def encode_cases(
@@ -58,7 +58,7 @@ def encode_cases(
         if progress is not None:
             progress(done, len(cases))
     rest = cases[done:]
-    count = min(_MAX_PROCESSES, available_cores(), len(rest)) if _much(rest) else 1
+    count = min(_MAX_PROCESSES, available_cores(), len(rest)) if _much(rest, source) else 1
     encode_there = functools.partial(encode_here, dtype=dtype)
     with contextlib.closing(map_in_processes(encode_there, rest, count)) as results:
         for case in rest:
@@ -75,12 +75,13 @@ def encode_cases(
                 progress(done, len(cases))
 
 
-def _much(cases: Sequence[CaseFiles | Rejected]) -> bool:
+def _much(cases: Sequence[CaseFiles | Rejected], source: Path) -> bool:
     """Whether reading takes longer than starting processes: many cases, or volumes."""
     first = next((case.images[0] for case in cases if isinstance(case, CaseFiles)), None)
     if first is None or len(cases) >= _FEW:
         return first is not None
-    return first.is_dir() or (first.is_file() and first.stat().st_size > _SMALL)
+    path = source / first
+    return path.is_dir() or (path.is_file() and path.stat().st_size > _SMALL)
 
 
 def encode_case(
@@ -114,14 +115,15 @@ def read_case(
 
 
 def _slices(case: CaseFiles, source: Path, description: Description, axis: Axis) -> Iterator[Item]:
-    channels = [decode_file(path, axis=axis) for path in case.images]
+    paths = [source / name for name in case.images]
+    channels = [decode_file(path, axis=axis) for path in paths]
     image = channels[0]
-    for path, other in zip(case.images[1:], channels[1:], strict=True):
-        _check_fit(path, other, image, case.images[0])
+    for path, other in zip(paths[1:], channels[1:], strict=True):
+        _check_fit(path, other, image, paths[0])
     masks: list[np.ndarray] = []
-    for path in case.masks:
+    for path in (source / name for name in case.masks):
         mask = decode_file(path, axis=axis, mask=True)
-        _check_fit(path, mask, image, case.images[0])
+        _check_fit(path, mask, image, paths[0])
         try:
             masks.append(classes(mask.pixels[0], description))
         except MueError as error:
@@ -132,7 +134,7 @@ def _slices(case: CaseFiles, source: Path, description: Description, axis: Axis)
             patient=case.patient,
             case=case.case,
             slice=f"slice-{k}" if slices > 1 else "",
-            source=case.images[0].relative_to(source).as_posix(),
+            source=case.images[0],
             spacing=image.geometry.spacing if image.geometry else None,
             split=case.split,
             image=np.concatenate([channel.pixels[:, k] for channel in channels]),

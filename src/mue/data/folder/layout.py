@@ -44,13 +44,13 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class CaseFiles:
-    """The files of a case."""
+    """The files of a case, by their names relative to the source."""
 
     case: str
     patient: str
     split: Split | None
-    images: tuple[Path, ...]  # one, or one for each channel
-    masks: tuple[Path, ...]  # one for each rater
+    images: tuple[str, ...]  # one, or one for each channel
+    masks: tuple[str, ...]  # one for each rater
     weights: tuple[float, ...] | None  # of the raters
 
 
@@ -129,7 +129,7 @@ def find_by_layout(source: Path, description: Description) -> list[CaseFiles | R
         mask = re.compile(rf"labels{kind}/(?P<case>[^/]+?)(?:_r(?P<rater>\d+))?(?:{ending})")
         folders = [f"{name}{kind}" for name in ("images", "labels")]
         entries = [entry for folder in folders for entry in _entries(source, folder)]
-        for case in _gather(source, entries, image, mask, description):
+        for case in _gather(entries, image, mask, description):
             test = kind == "Ts" and isinstance(case, CaseFiles)
             found.append(replace(case, split="test") if test else case)
     if not found:
@@ -155,7 +155,7 @@ def find_by_patterns(
             images_first = sorted(entries, key=lambda e: not e.lower().endswith(ENDINGS))
             example = next((e for e in images_first if not (source / e).is_dir()), "nothing")
             raise MueError(f"{flag} {given!r} matches no file of {source}, which holds {example}")
-    return _gather(source, entries, images, masks, description)
+    return _gather(entries, images, masks, description)
 
 
 def pattern(text: str, *needed: str) -> re.Pattern[str]:
@@ -202,7 +202,6 @@ def _entries(source: Path, below: str = "") -> list[str]:
 
 
 def _gather(
-    source: Path,
     entries: Iterable[str],
     image: re.Pattern[str],
     mask: re.Pattern[str],
@@ -231,8 +230,8 @@ def _gather(
                 case,
                 case,
                 None,
-                tuple(source / images[case][name][0] for name in sorted(images[case])),
-                tuple(source / masks[case][name][0] for name in raters),
+                tuple(images[case][name][0] for name in sorted(images[case])),
+                tuple(masks[case][name][0] for name in raters),
                 tuple(w / sum(weights) for w in weights) if description.weights else None,
             )
         )
