@@ -29,7 +29,8 @@ import torch
 import mue
 from mue.config.presets import preset
 from mue.config.schema import Config
-from mue.training.checkpoint import origin
+from mue.devices import Device
+from mue.training.checkpoint import load_config, origin
 from pages import SEEDS, between, insert, markdown, tables, write_over_seeds
 
 REPORT = "report-test.json"
@@ -52,6 +53,9 @@ def seeds(text: str) -> list[int]:
 def run(folder: Path, config: Config, data: Path | None = None) -> None:
     """Train and evaluate one seed, unless that is done."""
     if (folder / REPORT).is_file():
+        theirs = replace(load_config(folder), compute=config.compute, modes=config.modes)
+        if theirs != config:
+            raise SystemExit(f"{folder} holds a run of another configuration; name another --out")
         return
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     mue.train(config, folder, data=data, resume=folder.exists())
@@ -97,14 +101,24 @@ def merged(found: list[list[str]], page: str) -> list[list[str]]:
     return sorted(found + kept, key=lambda row: row[0].strip("`"))
 
 
+def seeded(config: Config, seed: int, device: Device) -> Config:
+    """A configuration with another seed and device."""
+    train, compute = replace(config.train, seed=seed), replace(config.compute, device=device)
+    return replace(config, train=train, compute=compute)
+
+
 def train_all(
-    presets: Sequence[str], seeds: Sequence[int], out: Path, data: Path | None, jobs: int
+    presets: Sequence[str],
+    seeds: Sequence[int],
+    out: Path,
+    data: Path | None,
+    jobs: int,
+    device: Device = "auto",
 ) -> None:
     """Train every preset with every seed, so many at once."""
     work: list[tuple[Path, Config, Path | None]] = []
     for name, seed in itertools.product(presets, seeds):
-        config = preset(name)
-        config = replace(config, train=replace(config.train, seed=seed))
+        config = seeded(preset(name), seed, device)
         where = data if config.data.name == "slices" else None
         work.append((out / name / str(seed), config, where))
     run_all(work, jobs)
@@ -127,8 +141,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--out", type=Path, default=Path("runs/seeds"))
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     asked = parser.parse_args()
-    train_all(asked.presets, asked.seeds, asked.out, asked.data, asked.jobs)
+    train_all(asked.presets, asked.seeds, asked.out, asked.data, asked.jobs, asked.device)
     found = rows(asked.out)
     print(markdown(COLUMNS, found, left=2))
     if not asked.presets:

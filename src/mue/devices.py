@@ -12,7 +12,7 @@ import torch
 
 from mue.errors import MueError
 
-_THREAD = 1 << 19
+_THREAD = 1 << 17
 """Elements of the finest feature map of a batch that are worth a thread."""
 
 Device = Literal["auto", "cpu", "cuda"]

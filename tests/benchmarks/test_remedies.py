@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from mue.config.presets import preset
+from mue.training.log import LogRecord, log_writer
 from remedies import PRESETS, folder, table, variants
 
 
@@ -20,13 +21,17 @@ def test_both_remedies_are_the_preset_itself_and_none_is_without(name: str):
 
 
 def test_the_table_counts_the_asked_seeds_that_reach_their_numbers(tmp_path: Path):
-    for seed, (mean, p95) in {0: (0.01, 0.02), 1: (0.01, 0.05), 2: (0.1, 0.2), 7: (1, 1)}.items():
-        run = folder(tmp_path, "guess-quick", "splitting") / str(seed)
+    reports = {0: (0.01, 0.02), 1: (0.01, 0.05), 2: (0.1, 0.2), 7: (1, 1)}
+    for seed, (mean, p95) in reports.items():
+        run = folder(tmp_path, "guess-quick", "none") / str(seed)
         run.mkdir(parents=True)
         report = {"mode_tv": {"mean": mean, "p95": p95}}
         (run / "report-test.json").write_text(json.dumps(report))
         (run / "config.json").write_text(json.dumps({"commit": "abcdef0123"}))
+        with log_writer(run) as log:
+            numbers = dict.fromkeys(("prior", "reconstruction", "commitment", "total", "lr"), 0.0)
+            log(LogRecord(step=1, codes=1, seconds=3.0, **numbers))
     rows = table(tmp_path, [0, 1, 2]).splitlines()[2:]
     assert rows == [
-        "| `guess-quick` | splitting | 1 of 3 | 0.0100 | 0.1000 | 0.2000 | abcdef0 |",
+        "| `guess-quick` | none | 1 of 3 | 0.0100 | 0.1000 | 0.2000 | 1.00 | abcdef0 |",
     ]

@@ -31,8 +31,8 @@ def modal(training: Training) -> Modal:
     return cast("Modal", training.network)
 
 
-def use(share: list[float], loss: list[float]) -> CodeUse:
-    return CodeUse(torch.tensor(share), torch.tensor(loss))
+def use(share: list[float], loss: list[float], prior: list[float] | None = None) -> CodeUse:
+    return CodeUse(torch.tensor(share), torch.tensor(loss), torch.tensor(prior or share))
 
 
 def test_the_code_that_reconstructs_much_worse_than_the_others_is_split():
@@ -51,6 +51,7 @@ def test_a_code_that_is_alone_is_split():
         use([0.5, 0.1, 0.4], [20.0, 20.0, 45.0]),  # no code is free
         use([0.495, 0.49, 0.0, 0.015], [20.0, 20.0, 0.0, 45.0]),  # it explains next to nothing
         use([0.0, 1.0], [0.0, 0.5]),  # alone, and good
+        use([0.01] * 100, [20.0] * 50 + [90.0] * 50),  # so many codes that each is rare
     ],
 )
 def test_where_nothing_is_wrong_nothing_is_split(found: CodeUse):
@@ -110,6 +111,12 @@ def test_a_retired_code_has_no_probability_and_the_others_share_it(tiny, ema: fl
     torch.testing.assert_close(again[:, 4], after[:, 0] / 2)
 
 
+def test_the_code_of_a_rare_mode_without_an_answer_is_not_retired():
+    share, loss = [0.5, 0.5, 0.0, 0.0], [20.0, 21.0, 0.0, 0.0]
+    found = find_retired(use(share, loss, prior=[0.49, 0.5, 0.01, 0.0]))
+    assert found.tolist() == [False, False, False, True]
+
+
 def test_codes_that_are_all_rare_are_not_retired():
     assert not find_retired(use([0.001] * 1000, [20.0] * 1000)).any()
     assert find_retired(use([0.98, 0.015, 0.005], [20.0, 45.0, 21.0])).tolist() == [
@@ -141,14 +148,16 @@ def test_the_use_of_codes_is_a_distribution_over_the_answers(tiny):
 def test_the_free_code_of_vq_is_put_on_the_encoding_that_is_reconstructed_worst(tiny):
     training = Training(tiny("vq"), CPU)
     next(fit(training, Bars()))
-    pair = Bars().pair(batch_index(training.config, training.step, CPU))
-    trace = training.learner(pair.x, pair.y)
-    loss = -own_log_likelihood(trace.logits, pair.y, training.config.objective).detach()
-    code = int(trace.index.flatten()[0])
-    own = [i for i, c in enumerate(trace.index.flatten().tolist()) if c == code]
-    worst = max(own, key=lambda i: float(loss[i]))
+    of_codes: dict[int, list[tuple[float, torch.Tensor]]] = {}
+    for i in range(256 // training.config.train.batch):
+        pair = Bars().pair(batch_index(training.config, training.step + i, CPU))
+        trace = training.learner(pair.x, pair.y)
+        loss = -own_log_likelihood(trace.logits, pair.y, training.config.objective).detach()
+        for c, each, e in zip(trace.index.flatten(), loss, trace.encoding[:, 0], strict=True):
+            of_codes.setdefault(int(c), []).append((float(each), e.detach()))
+    code = min(of_codes, key=lambda c: len(of_codes[c]))  # one that a single batch might not hold
     at = worst_encoding(training, Bars(), code)
-    torch.testing.assert_close(at, trace.encoding.flatten(0, 1)[worst].detach())
+    torch.testing.assert_close(at, max(of_codes[code], key=lambda pair: pair[0])[1])
     free = (code + 1) % training.config.codebook.size
     split_code_(training, code, free, at)
     torch.testing.assert_close(modal(training).codebook.codes[free].detach(), at)

@@ -14,6 +14,7 @@ other one does badly in, and the prior would have to learn their probabilities a
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -54,42 +55,57 @@ def is_split_due(config: Config, steps: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CodeUse:
-    """Which share of the answers each code explains, and how badly: their mean -log p(y|c,x)."""
+    """Which share of the answers each code explains, and how badly: their mean -log p(y|c,x).
+
+    `prior` is the share that it is expected to explain, the mean of p(c|x).
+    """
 
     share: Float[Tensor, " n"]
     loss: Float[Tensor, " n"]
+    prior: Float[Tensor, " n"]
 
 
 @torch.no_grad()
 def measure_codes(training: Training, source: Source) -> CodeUse:
     """Measure the use of the codes on the inputs of the next steps, in every process alike."""
     config, total = training.config, torch.zeros((), device=training.device)
-    weight = loss = torch.zeros(config.codebook.size, device=training.device)
-    for i in range(max(1, _INPUTS // config.train.batch)):
-        trace, y = _trace(training, source, training.step + i)
+    weight = loss = prior = torch.zeros(config.codebook.size, device=training.device)
+    for trace, y in _traces(training, source):
         log_y, responsibility = responsibilities(trace, y, config.objective)
         weight = weight + responsibility.sum(dim=0)
         loss = loss - (responsibility * log_y).sum(dim=0)
+        prior = prior + _log_prior(trace).exp().mean(dim=0) * len(log_y)
         total = total + len(log_y)
-    all_sum_(weight, loss, total)
-    return CodeUse(weight / total, loss / weight.clamp_min(torch.finfo(weight.dtype).tiny))
+    all_sum_(weight, loss, prior, total)
+    tiny = torch.finfo(weight.dtype).tiny
+    return CodeUse(weight / total, loss / weight.clamp_min(tiny), prior / total)
 
 
 @torch.no_grad()
 def worst_encoding(training: Training, source: Source, code: int) -> Float[Tensor, " d"]:
-    """The encoding of the answer that a code reconstructs worst, of those of the next step."""
-    trace, y = _trace(training, source, training.step)
-    assert isinstance(trace, VqTrace)
-    log_y, chosen = responsibilities(trace, y, training.config.objective)
-    loss = (-log_y[:, code]).where(chosen[:, code] > 0, -torch.inf)
-    return farthest(trace.encoding.flatten(0, 1), loss)
+    """The encoding of the answer that a code reconstructs worst, of those it was measured on."""
+    encodings: list[Tensor] = []
+    losses: list[Tensor] = []
+    for trace, y in _traces(training, source):
+        assert isinstance(trace, VqTrace)
+        log_y, chosen = responsibilities(trace, y, training.config.objective)
+        losses.append((-log_y[:, code]).where(chosen[:, code] > 0, -torch.inf))
+        encodings.append(trace.encoding.flatten(0, 1))
+    return farthest(torch.cat(encodings), torch.cat(losses))
 
 
-def _trace(training: Training, source: Source, step: int) -> tuple[Trace, Float[Tensor, "b r *y"]]:
-    """The trace of the batch of a step, and its answers."""
-    pair = source.pair(batch_index(training.config, step, training.device))
-    with torch.autocast(training.device.type, torch.bfloat16, enabled=training.bfloat16):
-        return training.learner(pair.x, pair.y), pair.y
+def _traces(training: Training, source: Source) -> Iterator[tuple[Trace, Float[Tensor, "b r *y"]]]:
+    """The traces of the batches of the next steps, and their answers."""
+    config = training.config
+    for i in range(max(1, _INPUTS // config.train.batch)):
+        pair = source.pair(batch_index(config, training.step + i, training.device))
+        with torch.autocast(training.device.type, torch.bfloat16, enabled=training.bfloat16):
+            yield training.learner(pair.x, pair.y), pair.y
+
+
+def _log_prior(trace: Trace) -> Float[Tensor, "b n"]:
+    assert isinstance(trace, (ExactTrace, VqTrace))
+    return trace.log_prior
 
 
 def responsibilities(
@@ -109,27 +125,35 @@ def responsibilities(
 def find_retired(use: CodeUse) -> Bool[Tensor, " n"]:
     """The codes that are free, or that explain a few answers only, and these badly.
 
-    >>> find_retired(CodeUse(torch.tensor([0.4, 0.6, 0.0]), torch.tensor([24.0, 26.0, 50.0])))
-    tensor([False, False,  True])
-    >>> find_retired(CodeUse(torch.tensor([0.99, 0.01]), torch.tensor([24.0, 50.0])))
-    tensor([False,  True])
+    A rare mode may have no answer among so few; its code is kept for what the prior expects of it.
+
+    >>> share, loss = torch.tensor([0.39, 0.6, 0.01, 0.0]), torch.tensor([24.0, 26.0, 50.0, 50.0])
+    >>> find_retired(CodeUse(share, loss, prior=share))
+    tensor([False, False,  True,  True])
+    >>> find_retired(CodeUse(share, loss, prior=torch.tensor([0.39, 0.59, 0.01, 0.01])))
+    tensor([False, False,  True, False])
     """
     used = use.share >= _USED
     if not used.any():  # so many codes that the share of each is small
         return used
     share = use.share.where(used, 0)
     mean = share @ use.loss / share.sum()
-    return (use.share < _FREE) | ~used & (use.loss >= _WORSE * mean + _NATS)
+    return (use.share < _FREE) & (use.prior < _FREE) | ~used & (use.share >= _FREE) & (
+        use.loss >= _WORSE * mean + _NATS
+    )
 
 
 def find_split(use: CodeUse) -> tuple[int, int] | None:
     """The code that reconstructs worst and a free one, if it is so much worse than the others.
 
-    >>> find_split(CodeUse(torch.tensor([0.4, 0.6, 0.0]), torch.tensor([24.0, 45.0, 50.0])))
+    >>> share = torch.tensor([0.4, 0.6, 0.0])
+    >>> find_split(CodeUse(share, torch.tensor([24.0, 45.0, 50.0]), share))
     (1, 2)
-    >>> find_split(CodeUse(torch.tensor([0.4, 0.6, 0.0]), torch.tensor([24.0, 26.0, 50.0])))
+    >>> find_split(CodeUse(share, torch.tensor([24.0, 26.0, 50.0]), share))
     """
     used = use.share >= _USED
+    if not used.any():  # so many codes that the share of each is small
+        return None
     worst, free = int(use.loss.where(used, -math.inf).argmax()), int(use.share.argmin())
     others = use.share.where(used, 0)
     others[worst] = 0
