@@ -86,7 +86,7 @@ def guess_quick(_: Schedule = "short") -> Config:
         objective=replace(_SHARP_START, reconstruction=0.02, balance_until=0.25, prior_from=0.0),
         train=replace(
             _COSINE,
-            steps=1600,
+            steps=2000,
             batch=32,
             lr=3e-3,
             warmup=150,
