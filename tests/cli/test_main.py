@@ -283,7 +283,7 @@ def test_training_says_where_it_went(mue, tmp_path):
     config, default = load_config(tmp_path / "run"), preset("toy")
     assert (config.train.seed, config.train.lr, config.train.steps) == (5, 3e-4, 2)
     assert (config.model.levels, config.codebook) == ((4, 8), default.codebook)
-    mentioned = ("prior", "reconstruction", "codes", "2/2")  # the bar
+    mentioned = ("prior", "reconstruction", "codes", "2/2", "best", "nll", "ece")  # the bars
     assert all(word in said.err for word in mentioned)
 
 
@@ -291,6 +291,7 @@ def test_a_training_ends_with_its_health_and_what_to_do(mue):
     said = mue("train", "toy", "--out", "run", "--codebook.size", 1, *SMALL.split())
     assert "health   found: one code (codes in use: 1; held-back inputs: 256)\n" in said.out
     assert "Train again with another --train.seed" in said.out
+    assert "codes    0 100%\n" in said.out
 
 
 @pytest.fixture

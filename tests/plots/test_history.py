@@ -43,7 +43,7 @@ def test_a_baseline_without_codes_has_the_losses_alone():
     assert len(plot_history([record, record], "").axes) == 1
 
 
-def test_validations_have_two_panels_and_the_best_is_marked(pixels):
+def test_validations_have_three_panels_and_the_best_is_marked(pixels):
     record = LogRecord(
         step=4,
         prior=1.0,
@@ -59,12 +59,14 @@ def test_validations_have_two_panels_and_the_best_is_marked(pixels):
         for step, score in [(2, 0.4), (4, 0.2), (6, 0.3)]
     ]
     figure = plot_history([record], "how it went", validations)
-    _, score, likelihood, _ = figure.axes
+    _, score, likelihood, calibration, codes = figure.axes
     curve, best = score.lines
     np.testing.assert_allclose(np.asarray(curve.get_xydata()), [[2, 0.4], [4, 0.2], [6, 0.3]])
     np.testing.assert_allclose(np.asarray(best.get_xydata()), [[4, 0.2]])
     assert best.get_label() == "best: 0.2000 at step 4"
     assert score.get_ylabel() == "ged"
+    np.testing.assert_allclose(np.asarray(calibration.lines[0].get_ydata()), [0.1, 0.1, 0.1])
+    np.testing.assert_allclose(np.asarray(codes.lines[1].get_xydata()), [[2, 2], [4, 2], [6, 2]])
     values = {str(line.get_label()): np.asarray(line.get_ydata()) for line in likelihood.lines}
     np.testing.assert_allclose(values["train"], [7, 5, 3])
     np.testing.assert_allclose(values["val"], [4, 2, 3])

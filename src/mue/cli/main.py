@@ -192,8 +192,11 @@ def train_command(arguments: list[str], prog: str) -> None:
         def on_validation(record: ValidationRecord) -> None:
             validated.append(record)
             best = best_validation(validated)
-            scores = f"{record.score:.4f} (best {best.score:.4f} at {best.step})"
-            show("val", record.step, config.train.steps, f"{record.metric} {scores}")
+            note = (
+                f"{record.metric} {record.score:.4f} (best {best.score:.4f} at {best.step})  "
+                f"nll {record.nll:.3f}  ece {record.ece:.3f}  codes {record.codes}"
+            )
+            show("val", record.step, config.train.steps, note)
 
         folder = start(
             on_record=on_record,
@@ -208,9 +211,12 @@ def train_command(arguments: list[str], prog: str) -> None:
         took = f"in {time.monotonic() - began:.0f} s, peak memory {memory:,} MiB"
         tables.print_line(f"{took}; next: {then}")
         if (report := folder / HEALTH).exists():
-            tables.print_health(json.loads(report.read_text()))
+            content = json.loads(report.read_text())
+            tables.print_health(content)
+            tables.print_shares(content["codes"])
         masks = config.method in ("vq", "exact") and config.objective.likelihood != "normal"
-        if masks and not config.train.calibrate:
+        held_back = data is None or config.train.validate_every > 0  # `auto` finds no val split
+        if masks and held_back and not config.train.calibrate:
             command = f"mue calibrate {folder} {folder}-calibrated" + (
                 f" --data {data}" * bool(data)
             )

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 from rich import progress
 from rich.console import Console
+from rich.table import Column
 
 from mue.errors import printable
 
@@ -17,11 +18,11 @@ def progress_bars(*, disable: bool = False) -> Iterator[Callable[..., None]]:
     """
     bars = progress.Progress(
         progress.TextColumn("{task.description}", markup=False),
-        progress.BarColumn(bar_width=24),
-        progress.MofNCompleteColumn(),
-        progress.TimeElapsedColumn(),
-        progress.TimeRemainingColumn(),
-        progress.TextColumn("{task.fields[note]}", markup=False),
+        progress.BarColumn(bar_width=12, table_column=Column(no_wrap=True)),
+        progress.MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        progress.TimeElapsedColumn(table_column=Column(no_wrap=True)),
+        progress.TimeRemainingColumn(table_column=Column(no_wrap=True)),
+        progress.TextColumn("{task.fields[note]}", markup=False, table_column=Column()),  # wraps
         console=Console(stderr=True),
     )
     tasks: dict[str, progress.TaskID] = {}

@@ -101,6 +101,14 @@ def print_health(content: dict[str, Any]) -> None:
         print_line(f"         {finding['kind']}: {finding['seen']} {finding['remedy']}")
 
 
+def print_shares(codes: list[dict[str, Any]]) -> None:
+    """The codes in use in one line, each with its mean probability, the most probable first."""
+    shares = [f"{c['code']} {c['prior']:.0%}" for c in codes[:_MAX_CODES]]
+    more = [f"{len(codes) - _MAX_CODES} more"] * (len(codes) > _MAX_CODES)
+    if codes:
+        print_line(f"codes    {', '.join(shares + more)}")
+
+
 @print_result.register
 def _(result: DemoResult) -> None:
     for content in result.reports.values():

@@ -21,11 +21,11 @@ def plot_history(
     """Losses, validations and the number of codes in use over a training.
 
     The paper's observation, section `method`: few codes at first, growth, decline, a plateau. A
-    baseline without codes has the losses alone. With validations there are two more panels, the
-    score and the likelihood, and the step whose weights are exported is marked.
+    baseline without codes has the losses alone. With validations there are panels of the score, the
+    likelihood and the calibration, and the step whose weights are exported is marked.
     """
     coded = any(r.codes for r in records)
-    plots = [_plot_losses, *[_plot_score, _plot_likelihood] * bool(validations)]
+    plots = [_plot_losses, *[_plot_score, _plot_likelihood, _plot_calibration] * bool(validations)]
     heights = [2, *[1.2] * (len(plots) - 1)]
     if coded:
         plots, heights = [*plots, _plot_codes], [*heights, 1]
@@ -74,9 +74,24 @@ def _plot_likelihood(
     ax.legend(loc="upper right", ncols=2)
 
 
-def _plot_codes(ax: Axes, records: Sequence[LogRecord], _: Sequence[ValidationRecord]) -> None:
-    ax.plot([r.step for r in records], [r.codes for r in records], color=INK, lw=1)
-    ax.set_ylabel("codes in use\n(per batch)")
+def _plot_calibration(
+    ax: Axes, _: Sequence[LogRecord], validations: Sequence[ValidationRecord]
+) -> None:
+    step = [v.step for v in validations]
+    ax.plot(step, [v.ece for v in validations], color=BLUE, lw=1, marker=".", ms=4)
+    ax.set_ylabel("calibration error\nof modes (val)")
+    ax.set_ylim(bottom=0)
+
+
+def _plot_codes(
+    ax: Axes, records: Sequence[LogRecord], validations: Sequence[ValidationRecord]
+) -> None:
+    ax.plot([r.step for r in records], [r.codes for r in records], color=INK, lw=1, label="batch")
+    if validations:
+        step = [v.step for v in validations]
+        ax.plot(step, [v.codes for v in validations], color=BLUE, lw=1, marker=".", label="val")
+        ax.legend(loc="upper right", ncols=2)
+    ax.set_ylabel("codes in use")
     ax.set_ylim(bottom=0)
     ax.yaxis.set_major_locator(MaxNLocator("auto", integer=True))
 
