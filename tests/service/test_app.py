@@ -5,6 +5,7 @@ import base64
 import gzip
 import io
 import socket
+import threading
 import time
 
 import nibabel as nib
@@ -316,6 +317,29 @@ def test_an_image_whose_client_has_gone_is_not_computed(served, picture):
         assert propose(client, picture).status_code == 200
         text = client.get("/metrics").text
     assert 'mue_requests_total{path="/api/propose",status="499"}' in text
+
+
+def test_a_request_that_is_over_keeps_its_thread_until_that_ends(predictors, monkeypatch):
+    from mue.service.app import Service
+    from mue.service.settings import Settings
+
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    service, end = Service(predictors, Settings()), threading.Event()
+    started: list[int] = []
+
+    def decode(number: int) -> None:
+        started.append(number)
+        end.wait()
+
+    async def send_and_leave() -> None:
+        for number in range(8):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(service.run(decode, number), 0.02)
+        assert started == [0, 1]
+        end.set()
+        assert await service.run(lambda: "free again") == "free again"
+
+    asyncio.run(send_and_leave())
 
 
 def test_too_many_requests_are_refused(served):

@@ -13,7 +13,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Protocol, runtime_checkable
 
-import anyio
 import torch
 from anyio.to_thread import run_sync
 from fastapi import FastAPI, File, Form, HTTPException, Request, Response, UploadFile
@@ -137,8 +136,8 @@ class Service:
         MultiPartParser.spool_max_size = max(MultiPartParser.spool_max_size, settings.body + 1)
         self.predictors, self.settings = predictors, settings
         self.monitor, self.ready = Monitor(), False
-        # decoding and encoding, so that memory does not grow with the number of clients
-        self._limiter = anyio.CapacityLimiter(max(2, os.cpu_count() or 1))
+        # of decoding and encoding, so that memory does not grow with the number of clients
+        self._slots = asyncio.Semaphore(max(2, os.cpu_count() or 1))
         self.batcher: Batcher
 
     def start_(self) -> None:
@@ -170,9 +169,21 @@ class Service:
         return self.predictors[model]
 
     async def run(self, function: Any, *arguments: Any, **options: Any) -> Any:
-        """Decode or encode in a thread."""
+        """Decode or encode in a thread, which keeps its slot until it ends.
+
+        A thread goes on when its request is over: its client has gone, or its time has.
+        """
         call = functools.partial(function, *arguments, **options)
-        return await run_sync(call, limiter=self._limiter)
+        await self._slots.acquire()
+        working = asyncio.get_running_loop().run_in_executor(None, call)
+        working.add_done_callback(self._free_)
+        await asyncio.wait((working,))
+        return working.result()
+
+    def _free_(self, working: asyncio.Future[Any]) -> None:
+        """Give the slot of a thread back; nobody may be left to ask for its error."""
+        self._slots.release()
+        working.exception()
 
     async def answer(
         self, files: Sequence[UploadFile], model: str, index: int | None, **asked: Any
