@@ -2,11 +2,13 @@
 
 import asyncio
 import base64
+import contextlib
 import gzip
 import io
 import socket
 import threading
 import time
+from concurrent.futures import Future
 
 import nibabel as nib
 import numpy as np
@@ -342,6 +344,26 @@ def test_a_request_that_is_over_keeps_its_thread_until_that_ends(predictors, mon
     asyncio.run(send_and_leave())
 
 
+def test_slow_uploads_leave_memory_to_others(served, picture):
+    with served(body=1 << 20, memory=1 << 21) as client, contextlib.ExitStack() as slow:
+        address = (client.base_url.host, client.base_url.port)
+        for _ in range(4):  # each claims half of the memory, and sends nothing of it
+            upload = slow.enter_context(socket.create_connection(address))
+            upload.sendall(
+                b"POST /api/propose HTTP/1.1\r\nHost: localhost\r\n"
+                b"Content-Length: 1048576\r\n\r\nxx"
+            )
+        time.sleep(0.1)
+        assert propose(client, picture).status_code == 200
+
+
+def test_a_body_that_no_memory_is_left_for_is_503(served, picture):
+    with served(memory=100) as client:
+        found = propose(client, picture)
+        assert (found.status_code, found.headers["retry-after"]) == (503, "1")
+        assert "mue_request_bytes 0" in client.get("/metrics").text
+
+
 def test_too_many_requests_are_refused(served):
     with served(rate=0.001, burst=2) as client:
         codes = [client.get("/api/models").status_code for _ in range(3)]
@@ -370,6 +392,114 @@ def test_the_service_stops_after_what_it_has(predictors):
     assert all(w.done() for w in waiting)
     with pytest.raises(QueueFullError):
         batcher.submit("guess-exact", torch.rand(1, 1, 28, 112))
+
+
+def test_two_threads_give_the_answers_of_one(predictors):
+    from mue.service.batching import Batcher
+
+    x, sizes = torch.rand(12, 1, 28, 112), list[int]()
+    batcher = Batcher(predictors, threads=2, on_batch=sizes.append)
+    waiting = [batcher.submit("guess-exact", image[None]) for image in x]
+    batcher.close()
+    assert sum(sizes) == 12
+    for image, found in zip(x, waiting, strict=True):
+        alone = predictors["guess-exact"].modes(image)
+        assert torch.allclose(found.result().prob, alone.prob, atol=1e-4)
+
+
+def test_an_image_that_fails_in_a_batch_fails_alone(predictors, monkeypatch):
+    from mue.service.batching import Batcher
+
+    predictor, x = predictors["guess-exact"], torch.rand(6, 1, 28, 112)
+    x[2] = float("nan")
+    modes = predictor.modes
+
+    def fails(images):
+        if images.isnan().any():
+            raise ValueError("this one")
+        return modes(images)
+
+    monkeypatch.setattr(predictor, "modes", fails)
+    sizes: list[int] = []
+    batcher = Batcher(predictors, threads=1, on_batch=sizes.append)
+    waiting = [batcher.submit("guess-exact", image[None]) for image in x]
+    batcher.close()
+    assert max(sizes) > 1
+    assert [w.exception() is not None for w in waiting] == [i == 2 for i in range(6)]
+
+
+def test_a_model_that_fails_at_first_is_logged_and_not_ready(predictors, monkeypatch, capfd):
+    from mue.service.app import Service, build_app
+    from mue.service.settings import Settings
+
+    def fails(_):
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr(predictors["guess-exact"], "modes", fails)
+    service = Service({"guess-exact": predictors["guess-exact"]}, Settings())
+    app = build_app(service)
+
+    async def start() -> None:
+        async with app.router.lifespan_context(app):
+            await asyncio.sleep(0.2)
+            assert not await service.is_ready()
+
+    asyncio.run(start())
+    said = capfd.readouterr().err
+    assert "cannot answer" in said
+    assert "secret" not in said
+
+
+def test_clients_before_it_is_ready_do_not_keep_it_from_it(predictors):
+    from mue.service.app import Service
+    from mue.service.batching import QueueFullError
+    from mue.service.settings import Settings
+
+    class Full:
+        asked = 0
+
+        def submit(self, *_):
+            self.asked += 1
+            if self.asked < 3:
+                raise QueueFullError
+            done = Future()
+            done.set_result(None)
+            return done
+
+    service = Service(predictors, Settings())
+    service.batcher = Full()  # pyright: ignore[reportAttributeAccessIssue]
+    asyncio.run(service.warm_up_(["guess-exact"]))
+    assert service.ready
+
+
+def test_an_address_is_logged_without_what_a_client_put_in_it(client):
+    client.get("/api/digits/3/4")
+    client.get("/page/the-name-of-a-patient")
+    text = client.get("/metrics").text
+    assert 'path="/api/digits",status="200"' in text
+    assert 'path="/page",status="404"' in text
+    assert "patient" not in text
+
+
+def test_the_service_reads_without_a_word_of_libraries(monkeypatch):
+    import importlib
+    import logging
+    import warnings
+
+    serve = importlib.import_module("mue.commands.serve")
+    monkeypatch.setattr(serve, "load_models", lambda *_, **__: [])
+    levels = {name: logging.getLogger(name).level for name in serve._LIBRARIES}
+    try:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            serve._load([], "cpu")
+            warnings.warn("PatientName is Doe", stacklevel=1)
+        assert not said
+        for name in ("pydicom", "PIL.TiffImagePlugin", "nibabel.global", "tifffile"):
+            assert not logging.getLogger(name).isEnabledFor(logging.CRITICAL)
+    finally:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
 
 
 def test_logs_hold_no_contents(client, picture, capfd):

@@ -30,7 +30,7 @@ from mue.service import schema
 from mue.service.answers import MaskFormat, as_json, class_names, is_label_map, png, rank
 from mue.service.batching import Batcher, QueueFullError
 from mue.service.export import export
-from mue.service.guard import Guard, RefusedError
+from mue.service.guard import Guard, RefusedError, log_defect
 from mue.service.monitoring import Monitor
 from mue.service.settings import Settings
 from mue.service.uploads import ExportFormat, Upload, as_input, read_upload
@@ -96,6 +96,7 @@ def build_app(service: Service, *, warm: bool = True) -> FastAPI:
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         service.start_()
         warming = asyncio.create_task(service.warm_up_(list(service.predictors) if warm else []))
+        warming.add_done_callback(_log_failure)
         yield
         warming.cancel()
         service.ready = False
@@ -117,12 +118,22 @@ def build_app(service: Service, *, warm: bool = True) -> FastAPI:
     return app
 
 
+def _log_failure(warming: asyncio.Task[None]) -> None:
+    """Say that a model failed at its first image: the service is never ready then."""
+    error = None if warming.cancelled() else warming.exception()
+    if isinstance(error, Exception):
+        log_defect(error, at_start="a model cannot answer; the service is not ready")
+
+
 @runtime_checkable
 class Health(Protocol):
     """What `/readyz` and `/metrics` tell."""
 
-    ready: bool
     monitor: Monitor
+
+    async def is_ready(self) -> bool:
+        """Whether images are answered."""
+        ...
 
 
 class Service:
@@ -157,8 +168,17 @@ class Service:
             config = self.predictors[name].config
             size = (28, 112) if config.data.name == "guess" else (128, 128)
             x = torch.zeros(1, config.model.c_in, *size)
-            await asyncio.wrap_future(self.batcher.submit(name, x))
+            while True:
+                try:
+                    await asyncio.wrap_future(self.batcher.submit(name, x))
+                    break
+                except QueueFullError:  # of clients that did not wait until it is ready
+                    await asyncio.sleep(0.1)
         self.ready = True
+
+    async def is_ready(self) -> bool:
+        """Whether the models are warm and it does not stop."""
+        return self.ready
 
     def predictor(self, model: str) -> Predictor:
         """A model by its name."""
@@ -233,8 +253,8 @@ def add_health(app: FastAPI, service: Health) -> None:
     @app.get("/readyz", tags=["health"], responses={503: {"model": schema.Health}})
     async def readyz() -> Response:
         """Whether images are answered: not before the models are loaded, nor while it stops."""
-        status = "ready" if service.ready else "not ready"
-        return JSONResponse({"status": status}, 200 if service.ready else 503)
+        ready = await service.is_ready()
+        return JSONResponse({"status": "ready" if ready else "not ready"}, 200 if ready else 503)
 
     @app.get("/metrics", tags=["health"], response_class=PlainTextResponse)
     async def metrics() -> Response:
