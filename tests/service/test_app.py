@@ -527,6 +527,23 @@ def test_the_description_of_the_interface_has_examples(client):
     assert "example" in found["components"]["schemas"]["Proposal"]
 
 
+def test_the_description_names_the_token_and_every_error(served, client):
+    with served(token=TOKEN) as other:
+        asked = other.get("/api/openapi.json", headers={"authorization": f"Bearer {TOKEN}"})
+    secured, free = asked.json(), client.get("/api/openapi.json").json()
+    assert secured["components"]["securitySchemes"]["HTTPBearer"]["scheme"] == "bearer"
+    assert "securitySchemes" not in free["components"]
+    for path, methods in secured["paths"].items():
+        if path.startswith("/api/"):
+            ((_, operation),) = methods.items()
+            assert operation["security"] == [{"HTTPBearer": []}], path
+            found = operation["responses"]
+            assert {"401", "403", "421", "429", "500", "504"} <= set(found), path
+            for status, said in found.items():
+                content = said.get("content", {}).get("application/json", {})
+                assert status == "200" or content["schema"]["$ref"].endswith("/Error"), path
+
+
 def test_examples_suit_the_models_and_their_raters_sum_to_one(client):
     found = client.get("/api/examples").json()
     assert {e["task"] for e in found} == {"guess", "slices"}

@@ -15,10 +15,11 @@ from typing import Annotated, Any, Protocol, runtime_checkable
 
 import torch
 from anyio.to_thread import run_sync
-from fastapi import FastAPI, File, Form, HTTPException, Request, Response, UploadFile
+from fastapi import FastAPI, File, Form, HTTPException, Request, Response, Security, UploadFile
 from fastapi import Path as PathParameter
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.formparsers import MultiPartParser
 
@@ -42,13 +43,19 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     for status, text in {
         400: "No multipart form.",
         401: "The token is missing or wrong.",
+        403: "The request comes from a page of another site.",
         404: "There is no such model or page.",
         413: "The request is too large.",
+        421: "The service is not known under this name.",
         422: "The image or a value is wrong; the sentence says how.",
         429: "Too many requests; wait as long as Retry-After says.",
+        500: "The service failed; its log names the place.",
         503: "Too many images wait; try again after Retry-After seconds.",
         504: "The request took too long.",
     }.items()
+}
+_READING: dict[int | str, dict[str, Any]] = {
+    status: _ERRORS[status] for status in (401, 403, 421, 429, 500, 504)
 }
 
 _SENTENCES = {  # of what Starlette says by itself
@@ -256,19 +263,25 @@ def add_health(app: FastAPI, service: Health) -> None:
         ready = await service.is_ready()
         return JSONResponse({"status": "ready" if ready else "not ready"}, 200 if ready else 503)
 
-    @app.get("/metrics", tags=["health"], response_class=PlainTextResponse)
+    @app.get(
+        "/metrics", tags=["health"], response_class=PlainTextResponse, responses={401: _ERRORS[401]}
+    )
     async def metrics() -> Response:
         """Counters in the text format of Prometheus."""
         return Response(service.monitor.render(), media_type="text/plain; version=0.0.4")
 
 
 def _add_api(app: FastAPI, service: Service) -> None:
-    @app.get("/api/models", tags=["answers"])
+    # the guard asks for the token; this describes it
+    token = Security(HTTPBearer(auto_error=False, description="The token of `mue serve --token`."))
+    secured = [token] if service.settings.token else []
+
+    @app.get("/api/models", tags=["answers"], responses=_READING, dependencies=secured)
     async def models() -> list[schema.Model]:
         """The models, and what each can be asked."""
         return [_model(name, p) for name, p in service.predictors.items()]
 
-    @app.post("/api/propose", tags=["answers"], responses=_ERRORS)
+    @app.post("/api/propose", tags=["answers"], responses=_ERRORS, dependencies=secured)
     async def propose(
         file: ImageForm,
         model: ModelForm,
@@ -298,6 +311,7 @@ def _add_api(app: FastAPI, service: Service) -> None:
         tags=["answers"],
         responses={**_ERRORS, 200: {"content": {"application/octet-stream": {}}}},
         response_class=Response,
+        dependencies=secured,
     )
     async def export_masks(
         file: ImageForm,
@@ -319,7 +333,7 @@ def _add_api(app: FastAPI, service: Service) -> None:
         headers = {"Content-Disposition": f'attachment; filename="answers{ending}"'}
         return Response(content, media_type="application/octet-stream", headers=headers)
 
-    @app.get("/api/examples", tags=["examples"])
+    @app.get("/api/examples", tags=["examples"], responses=_READING, dependencies=secured)
     def list_examples() -> list[schema.Example]:
         """Images to begin with, with the answers that are known to them."""
         tasks = {
@@ -330,8 +344,9 @@ def _add_api(app: FastAPI, service: Service) -> None:
     @app.get(
         "/api/digits/{label}/{index}",
         tags=["examples"],
-        responses={200: {"content": {"image/png": {}}}},
+        responses={**_READING, 422: _ERRORS[422], 200: {"content": {"image/png": {}}}},
         response_class=Response,
+        dependencies=secured,
     )
     def digit(
         label: Annotated[int, PathParameter(ge=0, le=9)],
