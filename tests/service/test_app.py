@@ -5,11 +5,16 @@ import base64
 import contextlib
 import gzip
 import io
+import os
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import Future
 
+import httpx
 import nibabel as nib
 import numpy as np
 import pytest
@@ -392,6 +397,44 @@ def test_the_service_stops_after_what_it_has(predictors):
     assert all(w.done() for w in waiting)
     with pytest.raises(QueueFullError):
         batcher.submit("guess-exact", torch.rand(1, 1, 28, 112))
+
+
+@pytest.mark.slow
+def test_sigterm_finishes_the_request_in_flight(picture):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "mue", "serve", "guess-exact", "--port", str(port)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    server = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+            while True:
+                try:
+                    if client.get("/readyz").status_code == 200:
+                        break
+                except httpx.TransportError:
+                    assert server.poll() is None
+                time.sleep(0.1)
+            sent = client.build_request(
+                "POST", "/api/propose", files={"file": picture}, data={"model": "guess-exact"}
+            )
+            lines = [f"{name}: {value}" for name, value in sent.headers.items()]
+            head = "\r\n".join(["POST /api/propose HTTP/1.1", *lines, "", ""]).encode()
+        with socket.create_connection(("127.0.0.1", port), 60) as flying:
+            content = sent.read()
+            flying.sendall(head + content[:-100])
+            time.sleep(0.3)  # it has begun
+            server.send_signal(signal.SIGTERM)
+            time.sleep(0.3)
+            with pytest.raises(ConnectionError):
+                socket.create_connection(("127.0.0.1", port), 1)
+            flying.sendall(content[-100:])
+            assert flying.recv(64).startswith(b"HTTP/1.1 200")
+        assert server.wait(30) in (0, -signal.SIGTERM)  # uvicorn ends as the signal says
+    finally:
+        server.kill()
+        server.wait()
 
 
 def test_two_threads_give_the_answers_of_one(predictors):
