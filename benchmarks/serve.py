@@ -5,7 +5,13 @@
 Prints requests per second of both, their ratio, statuses, latencies, and the memory of the server
 in each quarter after the first: a batch at work takes memory for a moment, so that single samples
 differ. `--kill` ends the server in the middle with SIGKILL and starts
-it again; its clients try again until they have their answers.
+it again; its clients try again until they have their answers. It exits with 1 if a request is lost,
+or has another status than 200 and 503.
+
+    python benchmarks/serve.py --first-page
+
+measures the seconds from the start of the command to the first page, and from an upload to its
+answers once it is warm.
 
     python benchmarks/serve.py --parts
 
@@ -40,6 +46,7 @@ from mue.service.uploads import as_input, read_upload
 from pages import ROOT, insert, markdown
 
 _BATCHES, _ROUNDS = (1, 2, 4, 8, 16), 8
+_PATIENCE = 120  # seconds after which a request without an answer is lost
 _BOUNDARY = "boundary-of-the-benchmark"
 
 
@@ -67,19 +74,25 @@ def free_port() -> int:
         return found.getsockname()[1]
 
 
-def start(model: str, port: int, batch: int) -> subprocess.Popen[bytes]:
-    """Start a server and wait until it is ready."""
+def start(model: str, port: int, batch: int, path: str = "/readyz") -> subprocess.Popen[bytes]:
+    """Start a server and wait until it is ready, or has another page."""
     command = [sys.executable, "-m", "mue", "serve", model, "--port", str(port)]
     command += ["--batch", str(batch), "--rate", "0"]
     server = subprocess.Popen(command, stderr=subprocess.DEVNULL)  # noqa: S603
     while server.poll() is None:
         with contextlib.suppress(OSError):
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-            connection.request("GET", "/readyz")
+            connection.request("GET", path)
             if connection.getresponse().status == 200:
                 return server
-        time.sleep(0.1)
+        time.sleep(0.05)
     raise SystemExit("the server did not start")
+
+
+def _is_ready(port: int) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    connection.request("GET", "/readyz")
+    return connection.getresponse().status == 200
 
 
 @contextlib.contextmanager
@@ -105,6 +118,7 @@ class Load:
     def __init__(self, model: str, port: int, clients: int, seconds: float) -> None:
         self.statuses: Counter[int | str] = Counter()
         self.seconds: list[float] = []
+        self.lost = 0
         self._port, self._until, self._lock = port, time.monotonic() + seconds, threading.Lock()
         self._bodies = [body(model, seed) for seed in range(16)]
         self._threads = [threading.Thread(target=self._run, args=(i,)) for i in range(clients)]
@@ -121,7 +135,7 @@ class Load:
         headers = {"Content-Type": f"multipart/form-data; boundary={_BOUNDARY}"}
         while time.monotonic() < self._until:
             content, number, began = self._bodies[number % 16], number + 1, time.perf_counter()
-            while True:  # until this request has its answer
+            while True:  # until this request has its answer, or is lost
                 try:
                     if connection is None:
                         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=90)
@@ -133,11 +147,22 @@ class Load:
                     connection, status = None, "no connection"
                 with self._lock:
                     self.statuses[status] += 1
-                if status == 200:
+                took = time.perf_counter() - began
+                if status not in (503, "no connection") or took > _PATIENCE:
                     break
                 time.sleep(0.2)
             with self._lock:
-                self.seconds.append(time.perf_counter() - began)
+                if status == 200:
+                    self.seconds.append(took)
+                else:
+                    self.lost += 1
+        if connection is not None:
+            connection.close()
+
+    def sound(self, killed: bool) -> bool:
+        """Whether no request is lost, and none failed but for a full queue, or a killed server."""
+        allowed = {200, 503, "no connection"} if killed else {200, 503}
+        return not self.lost and bool(self.seconds) and set(self.statuses) <= allowed
 
 
 def main(
@@ -147,6 +172,7 @@ def main(
     batch: int = 8,
     kill: bool = False,
     parts: bool = False,
+    first_page: bool = False,
 ) -> None:
     """Measure.
 
@@ -157,7 +183,11 @@ def main(
         batch: Images that are computed together, at most.
         kill: End the server in the middle, and start it again.
         parts: Measure the parts of a request and sizes of batches instead.
+        first_page: Measure the time to the first page, and to the answers of an upload instead.
     """
+    if first_page:
+        print(time_to_first_page(model))
+        return
     if parts:
         insert(ROOT / "docs" / "deploy.md", table_of_parts(model), "serve")
         return
@@ -169,6 +199,7 @@ def main(
     one = len(alone.seconds) / sum(alone.seconds)
     print(f"one at a time, no batches: {one:.2f}/s, median {_ms(alone.seconds)}")
     server, began, sizes = start(model, port, batch), time.monotonic(), list[float]()
+    killed = kill
     load = Load(model, port, clients, seconds)
     try:
         while time.monotonic() - began < seconds:
@@ -186,13 +217,38 @@ def main(
     many = len(load.seconds) / took
     said = ", ".join(f"{n} x {status}" for status, n in load.statuses.items())
     print(f"{clients} clients, batches of {batch}: {many:.2f}/s, median {_ms(load.seconds)}")
-    print(f"ratio {many / one:.2f}; {said}; every request has its answer")
+    print(f"ratio {many / one:.2f}; {said}; {load.lost} lost")
     quarter = len(sizes) // 4
     quarters = [sizes[i * quarter : (i + 1) * quarter] for i in range(1, 4)]
     for name, of in (("median", statistics.median), ("at most", max)):
         found = [of(each) for each in quarters]
         said = ", ".join(f"{size:.0f}" for size in found)
         print(f"memory {name} {said} MiB in the later quarters ({found[-1] / found[0] - 1:+.1%})")
+    raise SystemExit(0 if alone.sound(False) and load.sound(killed) else 1)
+
+
+def time_to_first_page(model: str) -> str:
+    """Seconds from the start to the first page, and from an upload to its answers, warm."""
+    port, began = free_port(), time.monotonic()
+    server = start(model, port, 8, "/")
+    page = time.monotonic() - began
+    try:
+        while not _is_ready(port):
+            time.sleep(0.05)
+        ready = time.monotonic() - began
+        load = Load(model, port, 1, 10)
+        load.join()
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.wait(60)
+    warm = load.seconds[3:]
+    if not warm or not load.sound(killed=False):
+        raise SystemExit(f"the uploads were not answered: {dict(load.statuses)}")
+    return (
+        f"{page:.2f} s from the start to the first page, {ready:.2f} s until it is ready; from an "
+        f"upload of 128 x 128 to its answers {_ms(warm)}, at most {1000 * max(warm):.0f} ms "
+        f"({len(warm)} uploads)"
+    )
 
 
 def table_of_parts(model: str) -> str:

@@ -2,11 +2,19 @@
 
 import asyncio
 import base64
+import contextlib
 import gzip
 import io
+import os
+import signal
 import socket
+import subprocess
+import sys
+import threading
 import time
+from concurrent.futures import Future
 
+import httpx
 import nibabel as nib
 import numpy as np
 import pytest
@@ -318,6 +326,49 @@ def test_an_image_whose_client_has_gone_is_not_computed(served, picture):
     assert 'mue_requests_total{path="/api/propose",status="499"}' in text
 
 
+def test_a_request_that_is_over_keeps_its_thread_until_that_ends(predictors, monkeypatch):
+    from mue.service.app import Service
+    from mue.service.settings import Settings
+
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    service, end = Service(predictors, Settings()), threading.Event()
+    started: list[int] = []
+
+    def decode(number: int) -> None:
+        started.append(number)
+        end.wait()
+
+    async def send_and_leave() -> None:
+        for number in range(8):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(service.run(decode, number), 0.02)
+        assert started == [0, 1]
+        end.set()
+        assert await service.run(lambda: "free again") == "free again"
+
+    asyncio.run(send_and_leave())
+
+
+def test_slow_uploads_leave_memory_to_others(served, picture):
+    with served(body=1 << 20, memory=1 << 21) as client, contextlib.ExitStack() as slow:
+        address = (client.base_url.host, client.base_url.port)
+        for _ in range(4):  # each claims half of the memory, and sends nothing of it
+            upload = slow.enter_context(socket.create_connection(address))
+            upload.sendall(
+                b"POST /api/propose HTTP/1.1\r\nHost: localhost\r\n"
+                b"Content-Length: 1048576\r\n\r\nxx"
+            )
+        time.sleep(0.1)
+        assert propose(client, picture).status_code == 200
+
+
+def test_a_body_that_no_memory_is_left_for_is_503(served, picture):
+    with served(memory=100) as client:
+        found = propose(client, picture)
+        assert (found.status_code, found.headers["retry-after"]) == (503, "1")
+        assert "mue_request_bytes 0" in client.get("/metrics").text
+
+
 def test_too_many_requests_are_refused(served):
     with served(rate=0.001, burst=2) as client:
         codes = [client.get("/api/models").status_code for _ in range(3)]
@@ -348,6 +399,152 @@ def test_the_service_stops_after_what_it_has(predictors):
         batcher.submit("guess-exact", torch.rand(1, 1, 28, 112))
 
 
+@pytest.mark.slow
+def test_sigterm_finishes_the_request_in_flight(picture):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "mue", "serve", "guess-exact", "--port", str(port)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    server = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+            while True:
+                try:
+                    if client.get("/readyz").status_code == 200:
+                        break
+                except httpx.TransportError:
+                    assert server.poll() is None
+                time.sleep(0.1)
+            sent = client.build_request(
+                "POST", "/api/propose", files={"file": picture}, data={"model": "guess-exact"}
+            )
+            lines = [f"{name}: {value}" for name, value in sent.headers.items()]
+            head = "\r\n".join(["POST /api/propose HTTP/1.1", *lines, "", ""]).encode()
+        with socket.create_connection(("127.0.0.1", port), 60) as flying:
+            content = sent.read()
+            flying.sendall(head + content[:-100])
+            time.sleep(0.3)  # it has begun
+            server.send_signal(signal.SIGTERM)
+            time.sleep(0.3)
+            with pytest.raises(ConnectionError):
+                socket.create_connection(("127.0.0.1", port), 1)
+            flying.sendall(content[-100:])
+            assert flying.recv(64).startswith(b"HTTP/1.1 200")
+        assert server.wait(30) in (0, -signal.SIGTERM)  # uvicorn ends as the signal says
+    finally:
+        server.kill()
+        server.wait()
+
+
+def test_two_threads_give_the_answers_of_one(predictors):
+    from mue.service.batching import Batcher
+
+    x, sizes = torch.rand(12, 1, 28, 112), list[int]()
+    batcher = Batcher(predictors, threads=2, on_batch=sizes.append)
+    waiting = [batcher.submit("guess-exact", image[None]) for image in x]
+    batcher.close()
+    assert sum(sizes) == 12
+    for image, found in zip(x, waiting, strict=True):
+        alone = predictors["guess-exact"].modes(image)
+        assert torch.allclose(found.result().prob, alone.prob, atol=1e-4)
+
+
+def test_an_image_that_fails_in_a_batch_fails_alone(predictors, monkeypatch):
+    from mue.service.batching import Batcher
+
+    predictor, x = predictors["guess-exact"], torch.rand(6, 1, 28, 112)
+    x[2] = float("nan")
+    modes = predictor.modes
+
+    def fails(images):
+        if images.isnan().any():
+            raise ValueError("this one")
+        return modes(images)
+
+    monkeypatch.setattr(predictor, "modes", fails)
+    sizes: list[int] = []
+    batcher = Batcher(predictors, threads=1, on_batch=sizes.append)
+    waiting = [batcher.submit("guess-exact", image[None]) for image in x]
+    batcher.close()
+    assert max(sizes) > 1
+    assert [w.exception() is not None for w in waiting] == [i == 2 for i in range(6)]
+
+
+def test_a_model_that_fails_at_first_is_logged_and_not_ready(predictors, monkeypatch, capfd):
+    from mue.service.app import Service, build_app
+    from mue.service.settings import Settings
+
+    def fails(_):
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr(predictors["guess-exact"], "modes", fails)
+    service = Service({"guess-exact": predictors["guess-exact"]}, Settings())
+    app = build_app(service)
+
+    async def start() -> None:
+        async with app.router.lifespan_context(app):
+            await asyncio.sleep(0.2)
+            assert not await service.is_ready()
+
+    asyncio.run(start())
+    said = capfd.readouterr().err
+    assert "cannot answer" in said
+    assert "secret" not in said
+
+
+def test_clients_before_it_is_ready_do_not_keep_it_from_it(predictors):
+    from mue.service.app import Service
+    from mue.service.batching import QueueFullError
+    from mue.service.settings import Settings
+
+    class Full:
+        asked = 0
+
+        def submit(self, *_):
+            self.asked += 1
+            if self.asked < 3:
+                raise QueueFullError
+            done = Future()
+            done.set_result(None)
+            return done
+
+    service = Service(predictors, Settings())
+    service.batcher = Full()  # pyright: ignore[reportAttributeAccessIssue]
+    asyncio.run(service.warm_up_(["guess-exact"]))
+    assert service.ready
+
+
+def test_an_address_is_logged_without_what_a_client_put_in_it(client):
+    client.get("/api/digits/3/4")
+    client.get("/page/the-name-of-a-patient")
+    text = client.get("/metrics").text
+    assert 'path="/api/digits",status="200"' in text
+    assert 'path="/page",status="404"' in text
+    assert "patient" not in text
+
+
+def test_the_service_reads_without_a_word_of_libraries(monkeypatch):
+    import importlib
+    import logging
+    import warnings
+
+    serve = importlib.import_module("mue.commands.serve")
+    monkeypatch.setattr(serve, "load_models", lambda *_, **__: [])
+    levels = {name: logging.getLogger(name).level for name in serve._LIBRARIES}
+    try:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            serve._load([], "cpu")
+            warnings.warn("PatientName is Doe", stacklevel=1)
+        assert not said
+        for name in ("pydicom", "PIL.TiffImagePlugin", "nibabel.global", "tifffile"):
+            assert not logging.getLogger(name).isEnabledFor(logging.CRITICAL)
+    finally:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
+
+
 def test_logs_hold_no_contents(client, picture, capfd):
     propose(client, picture, "the-name-of-a-patient.png")
     propose(client, b"rubbish", "the-name-of-a-patient.png")
@@ -371,6 +568,23 @@ def test_the_description_of_the_interface_has_examples(client):
     found = client.get("/api/openapi.json").json()
     assert {"/api/propose", "/api/models"} <= set(found["paths"])
     assert "example" in found["components"]["schemas"]["Proposal"]
+
+
+def test_the_description_names_the_token_and_every_error(served, client):
+    with served(token=TOKEN) as other:
+        asked = other.get("/api/openapi.json", headers={"authorization": f"Bearer {TOKEN}"})
+    secured, free = asked.json(), client.get("/api/openapi.json").json()
+    assert secured["components"]["securitySchemes"]["HTTPBearer"]["scheme"] == "bearer"
+    assert "securitySchemes" not in free["components"]
+    for path, methods in secured["paths"].items():
+        if path.startswith("/api/"):
+            ((_, operation),) = methods.items()
+            assert operation["security"] == [{"HTTPBearer": []}], path
+            found = operation["responses"]
+            assert {"401", "403", "421", "429", "500", "504"} <= set(found), path
+            for status, said in found.items():
+                content = said.get("content", {}).get("application/json", {})
+                assert status == "200" or content["schema"]["$ref"].endswith("/Error"), path
 
 
 def test_examples_suit_the_models_and_their_raters_sum_to_one(client):

@@ -1,5 +1,6 @@
 """The client in one file."""
 
+import http.server
 import threading
 
 import httpx
@@ -51,6 +52,32 @@ def test_a_client_waits_for_a_service_that_starts(served, picture):
         assert isinstance(client, httpx.Client)
         thread.join()
     assert found
+
+
+class Flaky(http.server.BaseHTTPRequestHandler):
+    """Ends in the middle of the first answer, then asks for patience until a date."""
+
+    asked = 0
+
+    def do_GET(self) -> None:
+        Flaky.asked += 1
+        date = "Wed, 21 Oct 2015 07:28:00 GMT"
+        self.send_response(503 if Flaky.asked == 2 else 200)
+        self.send_header("Retry-After", date)
+        self.send_header("Content-Length", "100" if Flaky.asked == 1 else "2")
+        self.end_headers()
+        self.wfile.write(b"[]")
+
+    def log_message(self, *args, **_) -> None:
+        """Say nothing."""
+
+
+def test_a_client_asks_again_for_an_answer_that_ended_early():
+    with http.server.HTTPServer(("127.0.0.1", 0), Flaky) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        assert Client(f"http://127.0.0.1:{server.server_port}").models() == []
+        server.shutdown()
+    assert Flaky.asked == 3
 
 
 def test_a_client_gives_up_in_time():

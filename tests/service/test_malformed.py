@@ -8,7 +8,7 @@ import asyncio
 import httpx
 import pytest
 
-from malformed import send_all
+from malformed import MAX_GROWTH, Result, send_all
 
 
 def test_no_upload_breaks_the_service(served):
@@ -20,10 +20,26 @@ def test_no_upload_breaks_the_service(served):
 
         result = asyncio.run(send())
         assert client.get("/readyz").status_code == 200
-    assert result.sound, result.statuses
-    assert result.slowest_cpu < 2, (
-        result.what
-    )  # of all threads, on a machine that does other things
+    assert result.refused, result.statuses
+    assert result.slowest_cpu < 2, result.what  # of all threads, also of those of other tests
+    assert result.growth < MAX_GROWTH
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("slowest_cpu", 1.1), ("growth", 2000.0), ("speechless", 1), ("alive", False)],
+)
+def test_what_is_slow_large_or_silent_is_not_sound(name, value):
+    result = Result()
+    result.alive = True
+    result.statuses["bomb"][422] += 1
+    assert result.sound
+    setattr(result, name, value)
+    assert not result.sound
+    result = Result()
+    result.alive = True
+    result.statuses["bomb"][500] += 1
+    assert not result.sound
 
 
 @pytest.mark.parametrize(

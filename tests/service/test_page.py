@@ -214,6 +214,94 @@ def test_the_files_of_a_series_become_a_volume(page, tmp_path, series):
     assert source.ReferencedSOPInstanceUID == slices["1.dcm"]
 
 
+def test_grey_values_stay_when_another_slice_is_shown(page, tmp_path):
+    ramp = np.arange(64 * 64, dtype=np.int16).reshape(64, 64)
+    volume = nib.Nifti1Image(np.stack([ramp * (k + 1) for k in range(4)], 2), np.eye(4))
+    (tmp_path / "a.nii").write_bytes(volume.to_bytes())
+    page.locator("#file").set_input_files(tmp_path / "a.nii")
+    shows(page, "a.nii")
+    page.locator("#window").fill("50")
+    before = [page.locator(f"#{name}-value").inner_text() for name in ("window", "level")]
+    assert before == ["6143", "6143"]  # half of 4095 * 3, the highest value of slice 3 of 4
+    page.keyboard.press("[")
+    sync_api.expect(page.locator("#slice-value")).to_have_text("2 / 4")
+    page.wait_for_timeout(200)
+    settle(page)
+    assert page.locator("#slice").input_value() == "1"
+    assert before == [page.locator(f"#{name}-value").inner_text() for name in ("window", "level")]
+
+
+def test_keys_work_after_a_file_was_chosen(page, tmp_path, picture):
+    (tmp_path / "a.png").write_bytes(picture)
+    page.locator("#file").focus()
+    page.locator("#file").set_input_files(tmp_path / "a.png")
+    shows(page, "a.png")
+    assert page.evaluate("document.activeElement.id") == "file"
+    page.keyboard.press("m")
+    assert page.locator("[data-layer=mean]").get_attribute("aria-pressed") == "true"
+
+
+def test_hovering_shows_an_answer_until_the_mouse_leaves(page):
+    label = "document.querySelector('canvas[role=img]').getAttribute('aria-label')"
+    page.locator("[data-mode='1']").hover()
+    assert "answer 2" in page.evaluate(label)
+    page.locator("h1").hover()
+    assert "answer 1" in page.evaluate(label)
+
+
+def test_the_theme_is_switched_and_kept(page, address):
+    theme = "document.documentElement.dataset.theme"
+    background = "getComputedStyle(document.querySelector('header')).backgroundColor"
+    light = page.evaluate(background)
+    assert page.evaluate(theme) == "light"
+    page.locator("#theme").click()
+    assert page.evaluate(theme) == "dark"
+    assert page.evaluate(background) != light
+    go(page, address)
+    assert page.evaluate(theme) == "dark"
+
+
+def test_an_example_of_another_task_has_the_cut_of_its_model(page):
+    page.locator("#cut").fill("0.95")
+    page.locator("#coverage").select_option("0.5")
+    page.locator("[data-example=game-a]").click()
+    shows(page, "Category A")
+    settle(page)
+    assert page.locator("#cut-note").inner_text() in ("calibrated", "default")
+    assert page.locator("#coverage").input_value() == ""
+
+
+def test_a_promise_of_coverage_shows_all_that_it_needs(page):
+    script = """async (limit) => {
+        const { rank } = await import("/page/modes.js");
+        const answers = Array.from({ length: 40 }, () => ({ prob: 0.025 }));
+        const distance = answers.map((_, i) => answers.map((_, j) => Number(i !== j)));
+        const [parent, height] = [answers.map((_, i) => i), answers.map(() => null)];
+        const tree = { parent, height, distance };
+        return rank({ answers, tree }, { by: "mode", cut: 0.5, limit, max: 12 }).modes.length;
+    }"""
+    assert page.evaluate(script, None) == 12
+    assert page.evaluate(script, 0.51) == 21
+
+
+def test_every_code_stands_alone(page):
+    page.locator("[data-by=code]").click()
+    count = int(page.locator("#prior-what").inner_text().split()[2])
+    assert page.locator("#modes .mode").count() == count > 12
+
+
+def test_a_digit_that_did_not_come_is_asked_for_again(page, address):
+    page.route("**/api/digits/2/0", lambda route: route.abort())
+    go(page, address, "model=guess-exact&digits=1-0,2-1,3-2,4-3")
+    page.locator("[aria-label='Place 1: next digit']").click()
+    page.wait_for_selector("#toast:not([hidden])")
+    page.unroute("**/api/digits/2/0")
+    page.locator("[aria-label='Place 1: digit before']").click()
+    shows(page, "1 2 3 4")
+    page.locator("[aria-label='Place 1: next digit']").click()
+    shows(page, "2 2 3 4")
+
+
 def test_rubbish_is_answered_with_a_sentence_and_the_page_goes_on(page, tmp_path):
     (tmp_path / "rubbish.png").write_bytes(b"rubbish")
     page.locator("#file").set_input_files(tmp_path / "rubbish.png")
@@ -249,6 +337,10 @@ def test_what_is_downloaded_can_be_opened(page, tmp_path, series):
         return (tmp_path / button).read_bytes()
 
     assert Image.open(io.BytesIO(download("png"))).size == (1024, 1024)
+    page.keyboard.press("m")
+    with page.expect_download() as found:
+        page.locator("[data-download=png]").click()
+    assert found.value.suggested_filename == "phantom-1-mean.png"
     content = json.loads(download("json"))
     assert sum(a["prob"] for a in content["answers"]) + content["rest"] == pytest.approx(1)
     page.locator("#file").set_input_files(formats(tmp_path, series)[-1])
@@ -277,6 +369,28 @@ def test_a_link_restores_the_view(page, address):
     assert page.locator("#raters").get_attribute("aria-pressed") == "true"
 
 
+def test_a_link_in_an_open_page_and_a_cut_of_0_are_taken(page):
+    assert page.locator("#cut-value").inner_text() != "0.00"
+    with page.expect_navigation():
+        page.evaluate("location.hash = 'example=phantom-2&model=lidc-exact&cut=0.00'")
+    page.wait_for_selector("body[data-ready]")
+    shows(page, "Part-solid")
+    assert page.locator("#cut-value").inner_text() == "0.00"
+
+
+def test_a_model_without_calibration_says_so_beside_one_that_has_it(page, address):
+    def plain(route):
+        models = route.fetch().json()
+        models[-1] |= {"task": "slices", "name": "guess-probunet", "coverage": [], "limits": []}
+        route.fulfill(json=models)
+
+    page.route("**/api/models", plain)
+    go(page, address, "compare=guess-probunet&coverage=0.5")
+    rests = page.locator(".strip-rest").all_inner_texts()
+    assert "not calibrated" not in rests[0]
+    assert "not calibrated" in rests[1]
+
+
 def test_a_token_is_asked_for(browser, served):
     with served(token="a-token-of-enough-characters", rate=0.0) as client:
         page = browser.new_page()
@@ -291,8 +405,9 @@ def test_a_token_is_asked_for(browser, served):
 
 def serious(page) -> list:
     """What axe finds that is serious."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    found = axe.Axe().run(page).response["violations"]
+    from axe_playwright_python.sync_playwright import Axe  # not skipped where there is a browser
+
+    found = Axe().run(page).response["violations"]
     found = [v for v in found if v["impact"] in ("serious", "critical")]
     return [(v["id"], [n["html"][:120] for n in v["nodes"]]) for v in found]
 

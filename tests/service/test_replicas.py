@@ -60,6 +60,35 @@ def test_a_full_queue_is_503_with_retry_after(replicas):
     assert found.headers["x-content-type-options"] == "nosniff"
 
 
+def test_it_is_ready_while_a_replica_runs(replicas):
+    from mue.service.settings import Settings
+
+    counts = [1, 0, 2]
+    front = replicas.create_front(replicas.forward_to(_never), Settings(), lambda: counts.pop(0))
+    client = httpx.AsyncClient(transport=httpx.ASGITransport(front), base_url="http://localhost")
+    statuses = list[int]()
+
+    async def ask() -> None:
+        for _ in range(3):
+            statuses.append((await client.get("/readyz")).status_code)
+
+    asyncio.run(ask())
+    assert statuses == [200, 503, 200]
+
+
+async def _never(_):
+    raise AssertionError("no replica must be asked")
+
+
+def test_ray_of_this_machine_writes_no_upload_to_a_disk(replicas, monkeypatch):
+    found: dict = {}
+    monkeypatch.setattr(replicas.ray, "init", lambda **options: found.update(options))
+    monkeypatch.setattr(replicas, "_ADDRESS", None)
+    replicas._connect(1)
+    assert found["_system_config"] == {"automatic_object_spilling_enabled": False}
+    assert found["object_spilling_directory"] == "/dev/shm"
+
+
 def children(pid: int) -> list[int]:
     """The processes that a process started, and theirs."""
     folder = Path(f"/proc/{pid}/task")

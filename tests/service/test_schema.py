@@ -24,3 +24,30 @@ def test_the_service_does_as_it_describes_and_never_fails(served, tmp_path):
             cwd=tmp_path,  # it keeps what it found in the current folder
         )
     assert done.returncode == 0, done.stdout[-3000:]
+
+
+@pytest.mark.browser
+@pytest.mark.filterwarnings("default")
+def test_every_question_about_an_image_is_answered_as_described(served, picture):
+    """The same with values of k, cut, coverage, slice and by that are generated, and an image."""
+    import schemathesis
+    from hypothesis import HealthCheck, given, settings
+
+    with served(rate=0.0) as client:
+        found = schemathesis.openapi.from_url(f"{client.base_url}/api/openapi.json")
+        statuses = set[int]()
+        operation = found["/api/propose"]["POST"]
+
+        @given(case=operation.as_strategy())
+        @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+        def ask(case):
+            form = case.body if isinstance(case.body, dict) else {}
+            names = ("k", "cut", "coverage", "slice", "by", "masks", "details")
+            data = {n: str(form[n]) for n in names if form.get(n) is not None}
+            data["model"] = "guess-exact"
+            answer = client.post("/api/propose", files={"file": ("a.png", picture)}, data=data)
+            statuses.add(answer.status_code)
+            assert answer.status_code in (200, 422), (data, answer.text)
+
+        ask()
+    assert 200 in statuses

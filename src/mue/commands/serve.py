@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 MODELS = ("lidc-exact", "lidc-probunet", "guess-exact", "guess-probunet")
 """What is served where no model is named."""
-_LIBRARIES = ("PIL", "nibabel.global", "pydicom", "tifffile")  # they log what they read
+_LIBRARIES = ("PIL", "nibabel", "nibabel.global", "pydicom", "tifffile")  # they log what they read
 _STOP = 30  # seconds to finish what is at work
 
 
@@ -123,9 +124,10 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 def _load(models: list[Model], device: Device) -> dict[str, Predictor]:
-    """The models by their names; a replica calls it, too."""
+    """The models by their names; a replica calls it, too, so that neither says what it reads."""
+    warnings.simplefilter("ignore")
     for library in _LIBRARIES:
-        logging.getLogger(library).disabled = True
+        logging.getLogger(library).setLevel(logging.CRITICAL + 1)
     return {m.name: m.predictor for m in load_models(models, device=device)}
 
 

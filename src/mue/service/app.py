@@ -13,13 +13,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Protocol, runtime_checkable
 
-import anyio
 import torch
 from anyio.to_thread import run_sync
-from fastapi import FastAPI, File, Form, HTTPException, Request, Response, UploadFile
+from fastapi import FastAPI, File, Form, HTTPException, Request, Response, Security, UploadFile
 from fastapi import Path as PathParameter
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.formparsers import MultiPartParser
 
@@ -31,7 +31,7 @@ from mue.service import schema
 from mue.service.answers import MaskFormat, as_json, class_names, is_label_map, png, rank
 from mue.service.batching import Batcher, QueueFullError
 from mue.service.export import export
-from mue.service.guard import Guard, RefusedError
+from mue.service.guard import Guard, RefusedError, log_defect
 from mue.service.monitoring import Monitor
 from mue.service.settings import Settings
 from mue.service.uploads import ExportFormat, Upload, as_input, read_upload
@@ -43,13 +43,19 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     for status, text in {
         400: "No multipart form.",
         401: "The token is missing or wrong.",
+        403: "The request comes from a page of another site.",
         404: "There is no such model or page.",
         413: "The request is too large.",
+        421: "The service is not known under this name.",
         422: "The image or a value is wrong; the sentence says how.",
         429: "Too many requests; wait as long as Retry-After says.",
+        500: "The service failed; its log names the place.",
         503: "Too many images wait; try again after Retry-After seconds.",
         504: "The request took too long.",
     }.items()
+}
+_READING: dict[int | str, dict[str, Any]] = {
+    status: _ERRORS[status] for status in (401, 403, 421, 429, 500, 504)
 }
 
 _SENTENCES = {  # of what Starlette says by itself
@@ -97,6 +103,7 @@ def build_app(service: Service, *, warm: bool = True) -> FastAPI:
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         service.start_()
         warming = asyncio.create_task(service.warm_up_(list(service.predictors) if warm else []))
+        warming.add_done_callback(_log_failure)
         yield
         warming.cancel()
         service.ready = False
@@ -118,12 +125,22 @@ def build_app(service: Service, *, warm: bool = True) -> FastAPI:
     return app
 
 
+def _log_failure(warming: asyncio.Task[None]) -> None:
+    """Say that a model failed at its first image: the service is never ready then."""
+    error = None if warming.cancelled() else warming.exception()
+    if isinstance(error, Exception):
+        log_defect(error, at_start="a model cannot answer; the service is not ready")
+
+
 @runtime_checkable
 class Health(Protocol):
     """What `/readyz` and `/metrics` tell."""
 
-    ready: bool
     monitor: Monitor
+
+    async def is_ready(self) -> bool:
+        """Whether images are answered."""
+        ...
 
 
 class Service:
@@ -137,8 +154,8 @@ class Service:
         MultiPartParser.spool_max_size = max(MultiPartParser.spool_max_size, settings.body + 1)
         self.predictors, self.settings = predictors, settings
         self.monitor, self.ready = Monitor(), False
-        # decoding and encoding, so that memory does not grow with the number of clients
-        self._limiter = anyio.CapacityLimiter(max(2, os.cpu_count() or 1))
+        # of decoding and encoding, so that memory does not grow with the number of clients
+        self._slots = asyncio.Semaphore(max(2, os.cpu_count() or 1))
         self.batcher: Batcher
 
     def start_(self) -> None:
@@ -158,8 +175,17 @@ class Service:
             config = self.predictors[name].config
             size = (28, 112) if config.data.name == "guess" else (128, 128)
             x = torch.zeros(1, config.model.c_in, *size)
-            await asyncio.wrap_future(self.batcher.submit(name, x))
+            while True:
+                try:
+                    await asyncio.wrap_future(self.batcher.submit(name, x))
+                    break
+                except QueueFullError:  # of clients that did not wait until it is ready
+                    await asyncio.sleep(0.1)
         self.ready = True
+
+    async def is_ready(self) -> bool:
+        """Whether the models are warm and it does not stop."""
+        return self.ready
 
     def predictor(self, model: str) -> Predictor:
         """A model by its name."""
@@ -170,9 +196,21 @@ class Service:
         return self.predictors[model]
 
     async def run(self, function: Any, *arguments: Any, **options: Any) -> Any:
-        """Decode or encode in a thread."""
+        """Decode or encode in a thread, which keeps its slot until it ends.
+
+        A thread goes on when its request is over: its client has gone, or its time has.
+        """
         call = functools.partial(function, *arguments, **options)
-        return await run_sync(call, limiter=self._limiter)
+        await self._slots.acquire()
+        working = asyncio.get_running_loop().run_in_executor(None, call)
+        working.add_done_callback(self._free_)
+        await asyncio.wait((working,))
+        return working.result()
+
+    def _free_(self, working: asyncio.Future[Any]) -> None:
+        """Give the slot of a thread back; nobody may be left to ask for its error."""
+        self._slots.release()
+        working.exception()
 
     async def answer(
         self, files: Sequence[UploadFile], model: str, index: int | None, **asked: Any
@@ -222,22 +260,28 @@ def add_health(app: FastAPI, service: Health) -> None:
     @app.get("/readyz", tags=["health"], responses={503: {"model": schema.Health}})
     async def readyz() -> Response:
         """Whether images are answered: not before the models are loaded, nor while it stops."""
-        status = "ready" if service.ready else "not ready"
-        return JSONResponse({"status": status}, 200 if service.ready else 503)
+        ready = await service.is_ready()
+        return JSONResponse({"status": "ready" if ready else "not ready"}, 200 if ready else 503)
 
-    @app.get("/metrics", tags=["health"], response_class=PlainTextResponse)
+    @app.get(
+        "/metrics", tags=["health"], response_class=PlainTextResponse, responses={401: _ERRORS[401]}
+    )
     async def metrics() -> Response:
         """Counters in the text format of Prometheus."""
         return Response(service.monitor.render(), media_type="text/plain; version=0.0.4")
 
 
 def _add_api(app: FastAPI, service: Service) -> None:
-    @app.get("/api/models", tags=["answers"])
+    # the guard asks for the token; this describes it
+    token = Security(HTTPBearer(auto_error=False, description="The token of `mue serve --token`."))
+    secured = [token] if service.settings.token else []
+
+    @app.get("/api/models", tags=["answers"], responses=_READING, dependencies=secured)
     async def models() -> list[schema.Model]:
         """The models, and what each can be asked."""
         return [_model(name, p) for name, p in service.predictors.items()]
 
-    @app.post("/api/propose", tags=["answers"], responses=_ERRORS)
+    @app.post("/api/propose", tags=["answers"], responses=_ERRORS, dependencies=secured)
     async def propose(
         file: ImageForm,
         model: ModelForm,
@@ -267,6 +311,7 @@ def _add_api(app: FastAPI, service: Service) -> None:
         tags=["answers"],
         responses={**_ERRORS, 200: {"content": {"application/octet-stream": {}}}},
         response_class=Response,
+        dependencies=secured,
     )
     async def export_masks(
         file: ImageForm,
@@ -288,7 +333,7 @@ def _add_api(app: FastAPI, service: Service) -> None:
         headers = {"Content-Disposition": f'attachment; filename="answers{ending}"'}
         return Response(content, media_type="application/octet-stream", headers=headers)
 
-    @app.get("/api/examples", tags=["examples"])
+    @app.get("/api/examples", tags=["examples"], responses=_READING, dependencies=secured)
     def list_examples() -> list[schema.Example]:
         """Images to begin with, with the answers that are known to them."""
         tasks = {
@@ -299,8 +344,9 @@ def _add_api(app: FastAPI, service: Service) -> None:
     @app.get(
         "/api/digits/{label}/{index}",
         tags=["examples"],
-        responses={200: {"content": {"image/png": {}}}},
+        responses={**_READING, 422: _ERRORS[422], 200: {"content": {"image/png": {}}}},
         response_class=Response,
+        dependencies=secured,
     )
     def digit(
         label: Annotated[int, PathParameter(ge=0, le=9)],

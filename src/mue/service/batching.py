@@ -96,15 +96,22 @@ class Batcher:
             if not batch:
                 continue
             self._on_batch(len(batch))
-            try:
-                x = torch.cat([job.x for job in batch])
-                found = split(self._predictors[batch[0].model].modes(x).cpu())
-            except Exception as error:
-                for job in batch:
-                    job.answer.set_exception(error)
-            else:
-                for job, modes in zip(batch, found, strict=True):
-                    job.answer.set_result(modes)
+            self._answer(batch)
+
+    def _answer(self, batch: list[_Job]) -> None:
+        """Compute a batch; where that fails, each image alone, so that it fails for itself only."""
+        try:
+            x = torch.cat([job.x for job in batch])
+            found = split(self._predictors[batch[0].model].modes(x).cpu())
+        except Exception as error:
+            if len(batch) == 1:
+                batch[0].answer.set_exception(error)
+                return
+            for job in batch:
+                self._answer([job])
+        else:
+            for job, modes in zip(batch, found, strict=True):
+                job.answer.set_result(modes)
 
     def _take(self) -> list[_Job]:
         """The first job and those of its kind behind it; none when all is done and closed."""

@@ -10,6 +10,7 @@ It tries again while the service is busy or restarts.
 
 from __future__ import annotations
 
+import http.client
 import json
 import secrets
 import time
@@ -98,19 +99,28 @@ class Client:
                 with urllib.request.urlopen(request, timeout=self._patience) as found:  # noqa: S310
                     return found.read()
             except urllib.error.HTTPError as error:
-                wait = float(error.headers.get("Retry-After") or _WAIT)
-                failed = ServiceError(error.code, _sentence(error.read()))
+                wait = _wait(error.headers.get("Retry-After", ""))
+                failed = ServiceError(error.code, _sentence(error))
                 if error.code not in _BUSY:
                     raise failed from None
-            except OSError as error:
+            except (OSError, http.client.HTTPException) as error:  # also in the middle of an answer
                 wait, failed = _WAIT, ServiceError(0, f"{self._url} cannot be reached: {error}")
             if time.monotonic() + wait > until:
                 raise failed from None
             time.sleep(wait)
 
 
-def _sentence(body: bytes) -> str:
+def _wait(said: str) -> float:
+    """Seconds that the service asks for; a proxy may say a date instead."""
+    return float(said) if said.isascii() and said.isdecimal() else _WAIT
+
+
+def _sentence(error: urllib.error.HTTPError) -> str:
+    body = b""
     try:
+        body = error.read()
         return str(json.loads(body)["error"])
+    except (OSError, http.client.HTTPException):
+        return error.reason
     except (ValueError, KeyError, TypeError):
         return body[:200].decode(errors="replace")

@@ -8,6 +8,7 @@ import json
 import secrets
 import time
 from collections import OrderedDict
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -37,9 +38,9 @@ _PATHS = (
     "/api/propose",
     "/api/export",
     "/api/examples",
-    "/api/digits",
     "/api/openapi.json",
 )
+_FOLDERS = ("/api/digits", "/page")
 
 
 class RefusedError(Exception):
@@ -70,6 +71,13 @@ class RateLimit:
         return allowed
 
 
+@dataclass(slots=True)
+class _Held:
+    """Bytes of a request that have come so far."""
+
+    size: int = 0
+
+
 class Guard:
     """Checks of who asks, limits of size, time and number, headers, one log line per request."""
 
@@ -85,10 +93,10 @@ class Guard:
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
             return
-        began, status, reserved = time.perf_counter(), 0, 0
+        began, status, held = time.perf_counter(), 0, _Held()
         request = secrets.token_hex(8)
         headers = {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in scope["headers"]}
-        path = scope["path"] if scope["path"] in _PATHS else "other"
+        path = _logged(scope["path"])
 
         async def respond(message: Message) -> None:
             nonlocal status
@@ -105,13 +113,13 @@ class Guard:
 
         try:
             self._check(scope, headers)
-            reserved = self._reserve_(scope, headers)
+            limit = self._limit(scope, headers)
             try:
                 async with asyncio.timeout(self._settings.seconds):
                     if scope["method"] in _BODILESS:
                         await self._app(scope, receive, respond)
                     else:
-                        body = await self._body(receive, reserved)
+                        body = await self._body(receive, limit, held)
                         await self._answer(scope, body, receive, respond)
             except TimeoutError:
                 raise RefusedError(
@@ -127,7 +135,7 @@ class Guard:
                     respond, RefusedError(500, "the service failed; its log names the place")
                 )
         finally:
-            self._held -= reserved
+            self._held -= held.size
             seconds = time.perf_counter() - began
             self._monitor.request_(path, status, seconds)
             log(
@@ -163,8 +171,8 @@ class Guard:
             if kind.lower() != "bearer" or not same:
                 raise RefusedError(401, "this needs the header `Authorization: Bearer TOKEN`")
 
-    def _reserve_(self, scope: Scope, headers: dict[str, str]) -> int:
-        """Memory for the body of a request: what it claims, or the most that is read."""
+    def _limit(self, scope: Scope, headers: dict[str, str]) -> int:
+        """Bytes that are read of a request: what it claims, or the most that are."""
         settings = self._settings
         if scope["method"] in _BODILESS:
             return 0
@@ -174,9 +182,6 @@ class Guard:
         size = int(claimed) if claimed else settings.body
         if size > settings.body:
             raise RefusedError(413, f"a request may have {settings.body} bytes, got {size}")
-        if self._held + size > settings.memory:
-            raise RefusedError(503, "the service is busy; try again", 1)
-        self._held += size
         return size
 
     async def _answer(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
@@ -198,19 +203,28 @@ class Guard:
                 task.cancel()
             await asyncio.wait((answering, gone))
 
-    async def _body(self, receive: Receive, size: int) -> bytes:
-        """Read the body, up to the size that was claimed."""
+    async def _body(self, receive: Receive, limit: int, held: _Held) -> bytes:
+        """Read the body, up to the size that was claimed, while there is memory for what comes."""
         chunks, more = list[bytes](), True
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
                 raise RefusedError(400, "the request ended before its body")
             chunks.append(message.get("body", b""))
-            size -= len(chunks[-1])
-            if size < 0:
+            held.size += len(chunks[-1])
+            self._held += len(chunks[-1])
+            if held.size > limit:
                 raise RefusedError(413, f"a request may have {self._settings.body} bytes")
+            if self._held > self._settings.memory:
+                raise RefusedError(503, "the service is busy; try again", 1)
             more = message.get("more_body", False)
         return b"".join(chunks)
+
+
+def _logged(path: str) -> str:
+    """An address as logs and counters have it: one of ours, without what a client put in it."""
+    below = next((name for name in _FOLDERS if path.startswith(f"{name}/")), "other")
+    return path if path in _PATHS else below
 
 
 def _same_site(origin: str, host: str) -> bool:

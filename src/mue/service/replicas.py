@@ -38,6 +38,7 @@ from mue.service.settings import Settings
 _NAME = "mue"  # of the application in Ray Serve
 _WAIT = 0.1  # seconds before another replica is asked
 _STORE = 256 << 20  # bytes of shared memory for requests and answers on their way
+_SHM = "/dev/shm"  # more shared memory for them, where Ray would take a disk  # noqa: S108
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +70,11 @@ class Replica:
     async def __init__(
         self, load: Callable[[], Mapping[str, Predictor]], settings: Settings
     ) -> None:
-        self._app = build_app(Service(dict(load()), settings))
+        service = Service(dict(load()), settings)
+        self._app = build_app(service, warm=False)
         self._running = AsyncExitStack()
         await self._running.enter_async_context(self._app.router.lifespan_context(self._app))
+        await service.warm_up_(list(service.predictors))  # Ray sends it nothing before
 
     async def __call__(self, asked: Asked) -> Answered:
         """Answer a request."""
@@ -109,19 +112,27 @@ class Replica:
 class _Front:
     """What the process in front knows."""
 
-    def __init__(self) -> None:
-        self.monitor, self.ready = Monitor(), False
+    def __init__(self, running: Callable[[], int]) -> None:
+        self.monitor, self.running, self.stops = Monitor(), running, False
+
+    async def is_ready(self) -> bool:
+        """Whether there is a replica that answers."""
+        return not self.stops and await asyncio.to_thread(self.running) > 0
 
 
-def create_front(forward: Forward, settings: Settings) -> Guard:
-    """The application in front of the replicas: checks, pages and health; the rest it forwards."""
-    front = _Front()
+def create_front(
+    forward: Forward, settings: Settings, running: Callable[[], int] = lambda: 1
+) -> Guard:
+    """The application in front of the replicas: checks, pages and health; the rest it forwards.
+
+    `running` counts the replicas that answer.
+    """
+    front = _Front(running)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        front.ready = True
         yield
-        front.ready = False
+        front.stops = True
 
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
     add_pages(app)
@@ -200,24 +211,48 @@ def replicated(
     try:
         serve.start(proxy_location="Disabled")
         try:
-            handle = serve.run(deployment.bind(load, settings), name=_NAME, route_prefix=None)
+            bound = deployment.bind(load, settings)  # pyright: ignore[reportFunctionMemberAccess]
+            handle = serve.run(bound, name=_NAME, route_prefix=None)
         except RuntimeError as error:
             raise MueError(f"the replicas do not start: {_first_line(error)}") from None
         try:
-            yield create_front(forward_to(handle.remote), settings)
+
+            async def remote(asked: Asked) -> Answered:
+                response = handle.remote(asked)
+                try:
+                    return await response
+                except asyncio.CancelledError:  # its client has gone, or its time has
+                    response.cancel()
+                    raise
+
+            yield create_front(forward_to(remote), settings, _running)
         finally:
             serve.delete(_NAME)
     finally:
         ray.shutdown()
 
 
+def _running() -> int:
+    """How many replicas have loaded and tried their models, and answer."""
+    try:
+        (deployment,) = serve.status().applications[_NAME].deployments.values()
+    except (RayError, KeyError):
+        return 0
+    return sum(n for state, n in deployment.replica_states.items() if state == "RUNNING")
+
+
 def _connect(cores: int) -> None:
-    """Join the cluster that RAY_ADDRESS names, or start Ray for this machine alone."""
+    """Join the cluster that RAY_ADDRESS names, or start Ray for this machine alone.
+
+    Alone, it writes no upload to a disk: what its store has no room for stays in shared memory.
+    """
     own: dict[str, Any] = {
         "num_cpus": max(os.cpu_count() or 1, cores),
         "object_store_memory": _STORE,
         "include_dashboard": False,
         "_node_ip_address": "127.0.0.1",
+        "_system_config": {"automatic_object_spilling_enabled": False},
+        "object_spilling_directory": _SHM if os.path.isdir(_SHM) else None,
     }
     try:
         ray.init(address=_ADDRESS, log_to_driver=False, **({} if _ADDRESS else own))

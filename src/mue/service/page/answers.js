@@ -6,7 +6,7 @@ import { $, busy, fail } from "./dom.js";
 import { rank } from "./modes.js";
 import { modelOf, ofTask, panes, state, update } from "./state.js";
 
-export const MAX_MODES = 12;
+export const MAX = { mode: 12, code: 64 }; // how many are listed
 
 // Models for images of a task: one that was trained on them, and another to compare it with.
 function suited(task, model = state.model) {
@@ -50,7 +50,7 @@ export async function answer(changes = {}) {
     const [{ image, model }] = found;
     update({
       active: 0, hovered: null, member: null, ms: performance.now() - began,
-      cut: state.cut ?? model.cut, slice: image.slices > 1 ? image.slice : null,
+      cut: state.cut ?? model.cut, range: state.range ?? image.window, slice: image.slices > 1 ? image.slice : null,
     });
   } catch (error) {
     if (asked !== request) return;
@@ -65,9 +65,11 @@ export async function answer(changes = {}) {
 }
 
 export function choose(source) {
+  const models = source.task ? suited(source.task) : {};
+  const changed = models.model && models.model !== state.model;
   return answer({
-    source, slice: null, zoom: 1, x: 0, y: 0, window: 1, level: 1, chosen: 0, opened: new Set(),
-    ...(source.task ? suited(source.task) : {}),
+    source, slice: null, zoom: 1, x: 0, y: 0, range: null, window: 1, level: 1, chosen: 0, opened: new Set(),
+    ...models, ...(changed ? { cut: null, coverage: "" } : {}),
   });
 }
 
@@ -99,7 +101,7 @@ export function rankAll() {
     const at = state.by === "mode" ? pane.model.coverage.findIndex((c) => String(c) === state.coverage) : -1;
     pane.limit = at < 0 ? null : pane.model.limits[at];
     pane.cut = at < 0 ? cutOf(pane) : pane.model.cut;
-    pane.ranked = rank(pane.proposal, { by: state.by, cut: pane.cut, limit: pane.limit, max: MAX_MODES });
+    pane.ranked = rank(pane.proposal, { by: state.by, cut: pane.cut, limit: pane.limit, max: MAX[state.by] });
   }
   state.chosen = Math.min(state.chosen, panes[state.active].ranked.modes.length - 1);
 }

@@ -41,7 +41,8 @@ function showRanking(pane) {
 }
 
 function showImage(pane) {
-  const { slices, slice, width, height, spacing, dtype, formats, window: [least, most] } = pane.image;
+  const { slices, slice, width, height, spacing, dtype, formats } = pane.image;
+  const [least, most] = state.range;
   $("slice-field").hidden = slices < 2;
   $("slice").max = slices - 1;
   if (wanted === null) showSlice(slice, slices);
@@ -49,7 +50,7 @@ function showImage(pane) {
   $("opacity").value = opacity;
   $("opacity").disabled = state.layer === "none";
   $("opacity-value").textContent = `${opacity} %`;
-  const [low, high] = windowOf(pane);
+  const [low, high] = windowOf();
   $("window").value = 100 * state.window;
   $("level").value = 100 * state.level;
   $("window-value").textContent = rounded(high - low, most - least);
@@ -106,7 +107,7 @@ for (const name of ["window", "level"]) {
   $(name).addEventListener("change", () => update());
 }
 $("preset").addEventListener("change", (event) => {
-  const [low, high] = activePane().image.window;
+  const [low, high] = state.range;
   const [width, centre] = WINDOWS[event.target.value] || [high - low, (low + high) / 2];
   update({ window: width / (high - low), level: (centre - low) / ((high - low) / 2) });
 });
@@ -138,7 +139,7 @@ for (const [key, layer] of Object.entries(LAYERS)) KEYS[key] = () => repaint({ l
 for (let i = 1; i <= 9; i += 1) KEYS[i] = () => showNumber(i - 1);
 
 document.addEventListener("keydown", (event) => {
-  const typing = event.target.closest?.("input, select, textarea, dialog");
+  const typing = event.target.closest?.("input:not([type=file]), select, textarea, dialog");
   const range = event.target.type === "range"; // it needs the arrows for itself
   const act = KEYS[event.key.toLowerCase()];
   if (!act || event.ctrlKey || event.metaKey || event.altKey || !panes.length) return;

@@ -13,7 +13,11 @@ export const composed = () => digits.map((d) => d.join("-")).join(",");
 
 function picture(label, hand) {
   const key = `${label}-${hand}`;
-  if (!pictures.has(key)) pictures.set(key, api.digit(label, hand).then(createImageBitmap));
+  if (!pictures.has(key)) {
+    const found = api.digit(label, hand).then(createImageBitmap);
+    found.catch(() => pictures.delete(key)); // so that it is asked for again
+    pictures.set(key, found);
+  }
   return pictures.get(key);
 }
 
@@ -21,7 +25,8 @@ async function showSlot(i) {
   const [label, hand] = digits[i];
   const button = $("slots").children[i].querySelector(".digit");
   button.setAttribute("aria-label", `Place ${i + 1}: digit ${label}, another handwriting`);
-  button.firstChild.getContext("2d").drawImage(await picture(label, hand), 0, 0);
+  const found = await picture(label, hand);
+  if (digits[i][0] === label && digits[i][1] === hand) button.firstChild.getContext("2d").drawImage(found, 0, 0);
 }
 
 function slot(i) {
@@ -44,7 +49,9 @@ export async function listSlots() {
 export async function compose() {
   const row = draw.canvas(112, 28);
   const context = row.getContext("2d");
+  const asked = composed();
   const found = await Promise.all(digits.map((d) => picture(...d)));
+  if (asked !== composed()) return; // another digit was chosen meanwhile, and is composed after this
   found.forEach((each, i) => context.drawImage(each, 28 * i, 0));
   const blob = await new Promise((done) => row.toBlob(done, "image/png"));
   const files = [new File([blob], "digits.png", { type: "image/png" })];

@@ -1,7 +1,7 @@
 // What is shown, as files.
 
 import * as api from "./api.js";
-import { MAX_MODES } from "./answers.js";
+import { MAX } from "./answers.js";
 import { busy, element, fail } from "./dom.js";
 import { rendered } from "./stage.js";
 import { activePane, state } from "./state.js";
@@ -30,13 +30,14 @@ function ranking(pane) {
 async function download(form) {
   const pane = activePane();
   const stem = state.source.files[0].name.replace(/\.(nii\.gz|[^.]+)$/, "") || "answers";
-  if (form === "png") save(await rendered(pane), `${stem}-answer-${state.chosen + 1}.png`);
+  const shown = { answer: `answer-${state.chosen + 1}`, none: "image" }[state.layer] || state.layer;
+  if (form === "png") save(await rendered(pane), `${stem}-${shown}.png`);
   else if (form === "json") {
     save(new Blob([JSON.stringify(ranking(pane), null, 2)], { type: "application/json" }), `${stem}.json`);
   } else {
     const promised = pane.limit !== null;
     save(await api.exported(state.source.files, {
-      model: pane.model.name, format: form, slice: state.slice, k: MAX_MODES, by: state.by,
+      model: pane.model.name, format: form, slice: state.slice, k: MAX[state.by], by: state.by,
       cut: promised || state.by === "code" ? null : pane.cut, coverage: promised ? state.coverage : null,
     }), `${stem}${form === "nifti" ? ".nii.gz" : "-seg.dcm"}`);
   }

@@ -47,7 +47,7 @@ export function readLink(text) {
     raters: view.has("raters"),
   };
   before.compare = Boolean(before.other);
-  if (Number(view.get("cut")) > 0) before.cut = Number(view.get("cut"));
+  if (view.get("cut") && Number(view.get("cut")) >= 0) before.cut = Number(view.get("cut"));
   const after = {};
   for (const [name, [low, high]] of Object.entries(NUMBERS)) {
     const value = Number(view.get(name) ?? NaN);

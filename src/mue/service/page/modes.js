@@ -6,6 +6,7 @@ function groups(tree, cut) {
 }
 
 // The answers as modes, the most probable first; `rest` is what is in none that is shown.
+// A limit is a promise of coverage, so it shows as many as are needed, whatever `max` says.
 export function rank(proposal, { by, cut, limit, max }) {
   const { answers, tree } = proposal;
   const group = by === "code" ? answers.map((_, i) => i) : groups(tree, cut);
@@ -25,7 +26,7 @@ export function rank(proposal, { by, cut, limit, max }) {
   let before = 0;
   const kept = [];
   for (const mode of all) {
-    if (kept.length >= max || (limit !== null && before > limit + 1e-6)) break;
+    if (limit === null ? kept.length >= max : before > limit + 1e-6) break;
     kept.push(mode);
     before += mode.prob;
   }

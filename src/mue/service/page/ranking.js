@@ -5,6 +5,7 @@ import { $, element, percent, refill } from "./dom.js";
 import { thumbnail } from "./stage.js";
 import { activePane, panes, repaint, state, update } from "./state.js";
 
+const MAX_MEMBERS = 48; // that are listed when a mode is opened
 const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
 const nameOf = (pane, k) => {
   const { code } = pane.proposal.answers[k];
@@ -58,7 +59,11 @@ function modeItem(pane, mode, i) {
     class: "open", "data-key": `open-${i}`, "aria-expanded": String(open), "aria-label": `Members of answer ${i + 1}`,
     onclick: () => { if (open) state.opened.delete(i); else state.opened.add(i); update(); },
   }));
-  if (open) item.append(element("div", { class: "members" }, ...mode.members.slice(0, 24).map((k) => memberItem(pane, i, k))));
+  if (open) {
+    const further = count - MAX_MEMBERS;
+    item.append(element("div", { class: "members" }, ...mode.members.slice(0, MAX_MEMBERS).map((k) => memberItem(pane, i, k)),
+      further > 0 ? element("small", { class: "further" }, `and ${further} more`) : ""));
+  }
   return item;
 }
 
@@ -84,7 +89,8 @@ export function listStrips() {
       "aria-label": `${pane.model.name}, answer ${i + 1}, ${percent(mode.prob)}`,
       onclick: () => { state.active = p; chooseMode(i); },
     }, thumbnail(pane, mode.representative, draw.colour(i), 36), element("small", {}, percent(mode.prob)))),
-    element("span", { class: "strip-rest" }, `rest ${percent(rest)}`));
+    element("span", { class: "strip-rest" }, `rest ${percent(rest)}`,
+      state.by === "mode" && state.coverage && pane.limit === null ? " · not calibrated: all answers" : ""));
   });
 }
 

@@ -11,16 +11,16 @@ const LAYERS = {
 };
 const isWide = (pane) => pane.image.width > 2 * pane.image.height;
 
-// The grey values that are black and white.
-export function windowOf(pane) {
-  const [low, high] = pane.image.window;
+// The grey values that are black and white: the same in every slice of a volume.
+export function windowOf() {
+  const [low, high] = state.range;
   const width = Math.max((high - low) * state.window, 1e-6);
   const centre = low + ((high - low) / 2) * state.level;
   return [centre - width / 2, centre + width / 2];
 }
 
 function picture(pane) {
-  const [low, high] = windowOf(pane);
+  const [low, high] = windowOf();
   const key = `${low} ${high}`;
   if (pane.picture?.key !== key) pane.picture = { key, canvas: draw.windowed(pane.image, low, high) };
   return pane.picture.canvas;

@@ -6,7 +6,8 @@ export const state = {
   source: null, // { kind: "example" | "digits" | "files", id, name, note, files, task, raters }
   slice: null, by: "mode", cut: null, coverage: "",
   layer: "answer", style: "outline", raters: false,
-  opacity: { outline: 1, fill: 0.5, map: 0.6 }, window: 1, level: 1,
+  opacity: { outline: 1, fill: 0.5, map: 0.6 },
+  range: null, window: 1, level: 1, // black and white of the slice that came first; shares of them
   chosen: 0, hovered: null, member: null, opened: new Set(), active: 0,
   zoom: 1, x: 0, y: 0,
 };

@@ -32,6 +32,9 @@ async function start() {
   document.body.dataset.ready = "true";
 }
 
+// Another link in the same tab; what the page itself writes into its address is no event.
+addEventListener("hashchange", () => { if (location.hash.includes("=")) location.reload(); });
+
 start().catch((error) => {
   $("empty").textContent = "The page could not be filled; reload it to try again.";
   fail(error);
