@@ -68,6 +68,19 @@ def test_the_channels_of_a_case_are_joined(tmp_path):
     assert len(find_inputs([tmp_path], 1)) == 3
 
 
+def test_numbered_photographs_are_images_by_themselves(tmp_path):
+    """A camera numbers its files as nnU-Net numbers channels: none of them may be dropped."""
+    for i in range(5):
+        save(tmp_path / "grey" / f"IMG_{i:04d}.png", i)
+        Image.new("RGB", (4, 3)).save(tmp_path / f"IMG_{i:04d}.jpg")
+    names = [f"IMG_{i:04d}" for i in range(5)]
+    found = [f.name for f in find_inputs([tmp_path], 3)]
+    assert found == [*names, *(f"grey/{name}" for name in names)]
+    for i in (3, 4):
+        (tmp_path / f"IMG_{i:04d}.jpg").unlink()
+    assert [f.name for f in find_inputs([tmp_path], 3)][:3] == names[:3]
+
+
 def test_channels_of_different_sizes_are_refused(tmp_path):
     save(tmp_path / "a_0000.png")
     Image.new("L", (5, 3)).save(tmp_path / "a_0001.png")
