@@ -95,5 +95,6 @@ def decode_picture(data: bytes) -> Picture:
             alpha=file.mode in ("LA", "RGBA"),
             keyed="transparency" in file.info,
             orientation=int(file.getexif().get(_ORIENTATION, 1)),
-            lossy=file.format in ("JPEG", "MPO", "WEBP"),
+            lossy=file.format in ("JPEG", "MPO", "WEBP")
+            and b"VP8L" not in (data[12:16], data[30:34]),  # of WebP without loss
         )
