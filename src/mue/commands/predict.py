@@ -268,9 +268,9 @@ def _write(
     from mue.plots.style import save_image
 
     if p.raw.pixels.shape[1] == 1:
-        paths += [
-            save_image(y, _path(folder, file, f"-{j + 1}.png")) for j, y in enumerate(p.modes.y[0])
-        ]
+        classes = predictor.config.objective.likelihood == "categorical"
+        for j, y in enumerate(p.modes.y[0], start=1):
+            paths.append(save_image(y, _path(folder, file, f"-{j}.png"), classes=classes))
     return [*paths, _save_sheet(p, predictor, _path(folder, file, _LAST["png"]))]
 
 
