@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import torch
 from jaxtyping import Float, Shaped
-from PIL import Image
 from torch import Tensor
 
 from mue.config.schema import NormalizeConfig
 from mue.data.images.image import Axis, RawImage
+from mue.data.images.picture import picture_channels
 from mue.data.images.reader import DICOM_ENDINGS, ENDINGS, read_image_file
 from mue.data.normalize import normalize
 from mue.errors import MueError
@@ -95,13 +95,7 @@ def _joined_channels(found: list[InputFile], channels: int) -> Iterator[InputFil
 
 def _is_grey(path: Path) -> bool:
     """Whether a picture has one channel by its header; what is no picture is taken for grey."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            with Image.open(path) as file:
-                return len(file.getbands()) == 1
-    except Exception:  # a volume, or damaged: it is read again, and then refused with a reason
-        return True
+    return picture_channels(path) != 3
 
 
 def _images(given: Path) -> Iterator[Path]:
