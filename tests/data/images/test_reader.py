@@ -219,6 +219,17 @@ def test_a_single_slice_has_a_geometry(series):
     assert found.geometry.affine[2, 3] == 16
 
 
+@pytest.mark.parametrize("signed", [0, 1])
+def test_values_from_white_to_black_are_inverted(ct_slice, tmp_path, signed):
+    """By hand: 12 bits are 0 to 4095, or with a sign -2048 to 2047."""
+    more = {"BitsStored": 12, "HighBit": 11, "PixelRepresentation": signed}
+    data = ct_slice(np.array([[0, 7, 2047]]), 0.0, "1.2", **more)
+    data.PhotometricInterpretation = "MONOCHROME1"
+    data.save_as(tmp_path / "a.dcm", enforce_file_format=True)
+    wanted = np.array([-1, -8, -2048]) if signed else np.array([4095, 4088, 2048])
+    assert np.array_equal(read_image_file(tmp_path / "a.dcm").pixels[0, 0, 0], wanted - 1024)
+
+
 @pytest.mark.parametrize("syntax", [RLELossless, JPEGLSLossless, JPEG2000Lossless])
 def test_compressed_slices_are_decoded_to_the_same_values(series, syntax):
     folder, voxels = series
