@@ -58,7 +58,7 @@ def rejected(folder: Path, *cases: CaseFiles) -> str:
     (found,) = encode_cases(cases, folder, Description())
     assert isinstance(found, Rejected), found
     assert str(folder) not in found.why
-    return f"{found.what}: {found.why}"
+    return f"{found.what}: {found.why}".removeprefix("patient/")
 
 
 # --- what is read ---------------------------------------------------------------------------------
@@ -122,7 +122,9 @@ def test_a_volume_takes_the_type_of_the_first_if_that_has_its_values(tmp_path):
     cases = [case([path], [mask], path.stem) for path in paths]
     *found, last = encode_cases(cases, tmp_path, Description())
     assert [item.image.dtype.name for item in found if isinstance(item, Encoded)] == ["int16"] * 8
-    assert last == Rejected("2", "2.nii has 1 channels of float32, and others have 1 of int16")
+    assert last == Rejected(
+        "patient/2", "2.nii has 1 channels of float32, and others have 1 of int16"
+    )
 
 
 @pytest.mark.parametrize("grey", [0, 2])

@@ -68,7 +68,7 @@ def encode_cases(
             try:
                 yield from next(results)
             except ChildProcessError as error:
-                name = case.what if isinstance(case, Rejected) else case.case
+                name = case.what if isinstance(case, Rejected) else case.name
                 raise MueError(
                     f"{name}: the process that reads it ended with the status {error.errno}, "
                     "perhaps for lack of memory; make some free, or import fewer cases at a time"
@@ -110,6 +110,9 @@ def encode_case(
     `dtype` and `channels` are those of the other images. A volume takes the type if that has its
     values, and a grey picture among coloured ones becomes coloured.
     """
+    if isinstance(case, Rejected):
+        yield case
+        return
     labels = tuple(description.labels)
     options = {"source": source, "description": description, "axis": axis}
     for item in read_case(case, dtype=dtype, **options):
@@ -127,7 +130,7 @@ def encode_case(
             why = f"has {c} channels of {kind}, and others have {channels} of {dtype or kind}"
         else:
             why = found.why
-        yield Rejected(item.case, f"{item.source} {why}")  # which holds of all its slices
+        yield Rejected(case.name, f"{item.source} {why}")  # which holds of all its slices
         return
 
 
@@ -146,7 +149,7 @@ def read_case(
     try:
         yield from _slices(case, source, description, axis, dtype)
     except MueError as error:
-        yield Rejected(case.case, str(error).replace(f"{source}{os.sep}", ""))
+        yield Rejected(case.name, str(error).replace(f"{source}{os.sep}", ""))
 
 
 def _slices(
