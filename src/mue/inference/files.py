@@ -190,6 +190,22 @@ def _read(path: Path, axis: Axis) -> RawImage:
 def network_input(
     pixels: Shaped[np.ndarray, "c d h w"], config: NormalizeConfig
 ) -> Float[Tensor, "d c h w"]:
-    """Slices as a network takes them, each normalized by itself as in training."""
+    """Slices as a network takes them, each normalized by itself as in training.
+
+    A model whose images are divided by the maximum of their type has learned from bytes. The range
+    of a scan, with values below 0 or beyond 1 as real numbers, its type does not tell: such a slice
+    is scaled by its own range, as the crops of LIDC-IDRI are.
+    """
     slices = torch.from_numpy(np.ascontiguousarray(pixels.swapaxes(0, 1)))
-    return torch.cat([normalize(x, config) for x in slices.split(1)])
+    each = slices.split(1)
+    if config.kind == "unit" and pixels.dtype.kind in "if":
+        each = map(_scaled, each)
+    return torch.cat([normalize(x, config) for x in each])
+
+
+def _scaled(x: Shaped[Tensor, "1 c h w"]) -> Shaped[Tensor, "1 c h w"]:
+    """By its own range, unless these are real numbers in 0..1."""
+    low, high = float(x.min()), float(x.max())
+    if x.is_floating_point() and low >= 0 and high <= 1:
+        return x
+    return ((x.double() - low) / max(high - low, 1e-8)).float()
