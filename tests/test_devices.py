@@ -2,6 +2,7 @@ import pytest
 import torch
 
 import mue
+from mue import devices
 from mue.devices import threads_for
 
 
@@ -34,3 +35,15 @@ def test_the_number_of_threads_is_back_after_an_error():
     with pytest.raises(ZeroDivisionError), threads_for((1, 1, 16, 16), 8):
         _ = 1 / 0
     assert torch.get_num_threads() == 4
+
+
+def test_the_memory_of_a_container_is_what_it_may_use(tmp_path, monkeypatch):
+    monkeypatch.setattr(devices, "_CONTAINER_LIMITS", ())
+    machine = devices.physical_memory()
+    assert machine is not None
+    limits = [tmp_path / name for name in ("none", "max", "half", "all")]
+    for path, text in zip(limits[1:], ("max\n", f"{machine // 2}\n", str(1 << 62)), strict=True):
+        path.write_text(text)
+    for count, wanted in ((2, machine), (3, machine // 2), (4, machine // 2)):
+        monkeypatch.setattr(devices, "_CONTAINER_LIMITS", limits[:count])
+        assert devices.physical_memory() == wanted

@@ -1,5 +1,6 @@
 """Where to compute."""
 
+import contextlib
 import math
 import os
 import platform
@@ -14,6 +15,10 @@ from mue.errors import MueError
 
 _THREAD = 1 << 17
 """Elements of the finest feature map of a batch that are worth a thread."""
+_CONTAINER_LIMITS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),  # of the first version
+)
 
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -62,7 +67,11 @@ def device_name(device: torch.device) -> str:
 
 
 def physical_memory() -> int | None:
-    """Bytes of memory of this machine; None where it does not say, as on Windows."""
-    if not hasattr(os, "sysconf"):
+    """Bytes of memory of this machine, or of its container; None where it does not say."""
+    if not hasattr(os, "sysconf"):  # Windows
         return None
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    for path in _CONTAINER_LIMITS:
+        with contextlib.suppress(OSError, ValueError):  # it is not there, or says "max"
+            found.append(int(path.read_text()))
+    return min(found)

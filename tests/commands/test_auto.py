@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import mue as package
 from mue.data.prepared.item import Item
@@ -72,6 +73,11 @@ def test_it_trains_says_why_and_writes_it(mue, own):
     assert "disc" in evaluated.out
     same = mue("train", "auto", "--data", own, "--out", "run", "--resume")
     assert same.code == 0, same.err  # there is nothing left to do
+    Image.new("RGB", (24, 20), "red").save("red.png")
+    assert mue("predict", "run", "red.png", "--out", "answers").code == 0
+    with Image.open("answers/red-1.png") as file:  # three classes, not three colours
+        assert (file.mode, file.size) == ("P", (24, 20))
+        assert np.asarray(file).max() <= 2
 
 
 def test_the_baseline_has_the_same_settings(mue, own):

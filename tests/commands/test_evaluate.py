@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -6,6 +7,7 @@ import pytest
 import torch
 
 import mue
+from mue.data.prepared.store import write_prepared
 from mue.evaluation.known_modes import ModeEvaluation, evaluate_modes
 from mue.evaluation.raters import METRICS, Metric, RaterEvaluation, evaluate_raters
 
@@ -41,6 +43,23 @@ def test_slices_are_compared_with_their_raters(copy, lesions):
         assert torch.equal(found.scores.columns[name], values), name
     names = ("report-test.json", "slices-test.csv", "figures/health-test.png")
     assert found.files == tuple(copy / name for name in names)
+
+
+def test_over_fitting_is_looked_for_in_the_data_that_a_model_was_trained_on(
+    copy, lesions, lesion, patients, tmp_path
+):
+    """Data from elsewhere, with a test split alone and one rater of the four it learned from."""
+    known = mue.evaluate(copy, data=lesions, device="cpu")
+    assert known.health.train_ged is not None
+    assert mue.evaluate(copy, data=lesions, split="train", device="cpu").health.train_ged is None
+    items = [
+        lesion(name, 1, 0, side=s) for name, s in zip(patients("test", 2), (16, 20), strict=True)
+    ]
+    items = [dataclasses.replace(item, masks=item.masks[:1]) for item in items]
+    write_prepared(items, tmp_path / "other", {})
+    found = mue.evaluate(copy, data=tmp_path / "other", out=tmp_path / "out", device="cpu")
+    assert found.health.train_ged is None
+    assert found.health.inputs == 2
 
 
 def test_a_second_split_does_not_overwrite_the_first(copy, lesions):

@@ -1,12 +1,15 @@
 """`mue data import folder`, called as the shell calls it, in this process."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import nibabel as nib
 import numpy as np
 import pytest
 from PIL import Image
+from pydicom import Dataset
+from pydicom.uid import generate_uid
 
 from mue.data.prepared.store import open_prepared
 from mue.data.synthetic.two_digits import two_digits
@@ -89,6 +92,28 @@ def test_patterns_patients_and_a_table_of_splits(mue, tmp_path):
     assert found.masks_of(0).sum(axis=(1, 2)).tolist() == [disc(8, r).sum() for r in (2, 3)]
 
 
+def test_cases_of_one_name_are_of_their_patients(mue, tmp_path):
+    for i, patient in enumerate(("P1", "P2")):
+        png(tmp_path / f"all/{patient}/scan1/photo.png", np.full((8, 8), i))
+        png(tmp_path / f"all/{patient}/scan1/anna.png", 255 * disc(8, 2 + i))
+    (tmp_path / "splits.csv").write_text("patient,split\nP1,train\nP2,val\n")
+    image, mask = "{patient}/{case}/photo.png", "{patient}/{case}/{rater}.png"
+    arguments = ["all", "--image", image, "--splits", "splits.csv", "--out", "out"]
+    said = mue("data", "import", "folder", *arguments, "--mask", mask)
+    assert said.code == 0, said
+    found = open_prepared(tmp_path / "out")
+    assert [(row.id, row.split) for row in found.rows] == [
+        ("P1/scan1", "train"),
+        ("P2/scan1", "val"),
+    ]
+    assert [found.image(i).max() for i in range(2)] == [0, 1]
+    said = mue("data", "import", "folder", *arguments, "--mask", "*/{case}/{rater}.png")
+    assert (said.code, "{patient} must be in both --image and --mask" in said.err) == (2, True)
+    more = ["--mask", mask, "--patient", "{patient}*"]
+    said = mue("data", "import", "folder", *arguments, *more)
+    assert (said.code, "name patients by --patient, or by {patient} in" in said.err) == (2, True)
+
+
 def test_the_example_is_imported_with_its_classes_and_true_probabilities(mue, tmp_path):
     assert mue("data", "new", "example", "--cases", 40).code == 0
     said = mue("data", "import", "folder", "example", "--out", "out")
@@ -163,7 +188,12 @@ def _animated(source: Path) -> str:
 
 def _colour_among_grey(source: Path) -> str:
     png(source / "imagesTr" / "c1_0000.png", np.zeros((20, 20, 3)))
-    return "imagesTr/c1_0000.png: has 3 channels of uint8, and the images before it have 1"
+    return "c1: imagesTr/c1_0000.png has 3 channels of uint8, and others have 1 of uint8"
+
+
+def _colour_before_grey(source: Path) -> str:
+    png(source / "imagesTr" / "c0_0000.png", np.zeros((16, 16, 3)))
+    return "c0: imagesTr/c0_0000.png has 3 channels of uint8, and others have 1 of uint8"
 
 
 SPOIL = [
@@ -173,6 +203,7 @@ SPOIL = [
     _damaged,
     _animated,
     _colour_among_grey,
+    _colour_before_grey,
 ]
 
 
@@ -196,7 +227,7 @@ def test_what_is_bad_can_be_skipped_and_is_listed(mue, source, tmp_path, spoil):
     assert line.startswith(f"left out {words}")
     assert "1 left out, listed above" in said.out
     found = open_prepared(tmp_path / "out", verify=True)
-    assert [row.case for row in found.rows] == ["c0", "c2", "c3", "c4", "c5"]
+    assert [row.case for row in found.rows] == [f"c{i}" for i in range(6) if f"c{i}" != words[:2]]
 
 
 @pytest.mark.usefixtures("source")
@@ -207,6 +238,10 @@ def test_what_is_bad_can_be_skipped_and_is_listed(mue, source, tmp_path, spoil):
         ("mine --out mine", "mine must be empty or not exist yet, and it holds files"),
         ("mine --out out --image {case}.png", "name both --image and --mask"),
         ("mine --out out --image {case}.jpg --mask {case}_{rater}.png", "matches no file of mine"),
+        (
+            "mine --out out --image imagesTr/{case}_0000.png --mask masks/{case}_{rater}.png",
+            "--mask 'masks/{case}_{rater}.png' matches no file of mine",
+        ),
         ("mine --out out --splits none.csv", "there is no table of splits none.csv"),
         (
             "mine --out out --splits test.csv",
@@ -234,23 +269,57 @@ def _affine_of_another_scan(folder: Path) -> tuple[str, list[str]]:
         (folder / f"c{i}").mkdir(parents=True)
         nib.save(nib.Nifti1Image(voxels, np.eye(4)), folder / f"c{i}" / "image.nii.gz")
         nib.save(nib.Nifti1Image(voxels, moved), folder / f"c{i}" / "seg1.nii.gz")
+    nib.save(nib.Nifti1Image(voxels, np.eye(4)), folder / "c1" / "seg1.nii.gz")
     words = "c0: c0/seg1.nii.gz has an affine that puts it up to 7 mm away from c0/image.nii.gz; re"
     return words, ["--image", "{case}/image.nii.gz", "--mask", "{case}/seg{rater}.nii.gz"]
 
 
 def _two_images_of_one_case(folder: Path) -> tuple[str, list[str]]:
-    for name in ("one/a.png", "two/a.png", "masks/a_1.png"):
+    for name in ("one/a.png", "two/a.png", "masks/a_1.png", "one/b.png", "masks/b_1.png"):
         png(folder / name, np.zeros((4, 4)))
     words = "a: has two files for one image, one/a.png and two/a.png"
     return words, ["--image", "*o*/{case}.png", "--mask", "masks/{case}_{rater}.png"]
 
 
-@pytest.mark.parametrize("make", [_affine_of_another_scan, _two_images_of_one_case])
-def test_files_that_do_not_belong_together_are_refused(mue, tmp_path, make):
-    words, patterns = make(tmp_path / "files")
+def _series_with_a_gap(folder: Path, ct_slice: Callable[..., Dataset]) -> tuple[str, list[str]]:
+    for i in range(2):
+        uid, scan = generate_uid(), folder / f"c{i}" / "ct"
+        scan.mkdir(parents=True)
+        for k in (0, 1, 2, 4) if i == 0 else (0, 1, 2, 3):
+            name = scan / f"{k}.dcm"
+            ct_slice(np.ones((4, 5)), 2.0 * k, uid).save_as(name, enforce_file_format=True)
+        np.save(folder / f"c{i}" / "seg1.npy", np.zeros((1, 4, 4, 5), np.uint8))
+    words = "c0: c0/ct has a slice missing between 2.dcm (4 mm) and 4.dcm (8 mm), where its step"
+    return words, ["--image", "{case}/ct", "--mask", "{case}/seg{rater}.npy"]
+
+
+@pytest.fixture(params=["affine", "images", "gap"])
+def apart(request, ct_slice, tmp_path) -> tuple[str, list[str]]:
+    """Files that do not belong together: what is said of them, and the patterns."""
+    folder = tmp_path / "files"
+    if request.param == "gap":
+        return _series_with_a_gap(folder, ct_slice)
+    make = {"affine": _affine_of_another_scan, "images": _two_images_of_one_case}
+    return make[request.param](folder)
+
+
+def test_files_that_do_not_belong_together_are_refused(mue, tmp_path, apart):
+    words, patterns = apart
     before = tree(tmp_path)
     said = mue("data", "import", "folder", "files", "--out", "out", *patterns)
     assert (said.code, said.out) == (2, "")
     (sentence,) = [line for line in said.err.splitlines() if line.startswith("mue: ")]
     assert sentence.startswith(f"mue: {words}")
     assert tree(tmp_path) == before
+
+
+def test_files_that_do_not_belong_together_can_be_skipped_and_are_listed(mue, tmp_path, apart):
+    words, patterns = apart
+    table = ["--splits", "splits.csv"]
+    (tmp_path / "splits.csv").write_text("case,split\na,train\nb,train\nc0,train\nc1,train\n")
+    said = mue("data", "import", "folder", "files", "--out", "out", "--skip-bad", *patterns, *table)
+    assert said.code == 0, said
+    (line,) = [line for line in said.err.splitlines() if line.startswith("left out ")]
+    assert line.startswith(f"left out {words}")
+    found = open_prepared(tmp_path / "out", verify=True)
+    assert {row.case for row in found.rows} == ({"b"} if words.startswith("a") else {"c1"})

@@ -11,6 +11,7 @@ from nibabel.nifti1 import Nifti1Image
 from PIL import Image
 
 import mue
+from mue.commands import predict as module
 from mue.data.synthetic.toy import Bars
 
 
@@ -142,6 +143,28 @@ def test_what_is_done_is_skipped_and_other_formats_are_added(trained, images, tm
     more = mue.predict(trained, images, out=out, format=["json", "npz"], device="cpu")
     assert more.done == 0
     assert (out / "one.npz").exists()
+
+
+def test_a_folder_within_the_folder_is_no_reason_to_refuse_it(
+    trained, images, tmp_path, monkeypatch
+):
+    """A call that is interrupted while it writes OUT/a leaves a folder that the next goes on in."""
+    folder = images[0].parent
+    (folder / "a").mkdir()
+    for image in images:
+        image.rename(folder / "a" / image.name)
+    arguments = {"out": tmp_path / "out", "device": "cpu"}
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_save_sheet", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            mue.predict(trained, [folder], **arguments)
+    assert [p.name for p in (tmp_path / "out").rglob("*.png")] == []
+    assert mue.predict(trained, [folder], **arguments).done == 0
+    assert (tmp_path / "out" / "a" / "one-answers.png").exists()
 
 
 def test_answers_by_other_settings_are_not_mixed(trained, baselines, images, tmp_path):

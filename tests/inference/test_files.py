@@ -15,6 +15,7 @@ from mue.inference.files import (
     read_input,
     require_different_names,
 )
+from mue.service.uploads import as_input
 
 
 def read_image(path: Path, channels: int) -> torch.Tensor:
@@ -68,11 +69,36 @@ def test_the_channels_of_a_case_are_joined(tmp_path):
     assert len(find_inputs([tmp_path], 1)) == 3
 
 
+def test_numbered_photographs_are_images_by_themselves(tmp_path):
+    """A camera numbers its files as nnU-Net numbers channels: none of them may be dropped."""
+    for i in range(5):
+        save(tmp_path / "grey" / f"IMG_{i:04d}.png", i)
+        Image.new("RGB", (4, 3)).save(tmp_path / f"IMG_{i:04d}.jpg")
+    names = [f"IMG_{i:04d}" for i in range(5)]
+    found = [f.name for f in find_inputs([tmp_path], 3)]
+    assert found == [*names, *(f"grey/{name}" for name in names)]
+    for i in (3, 4):
+        (tmp_path / f"IMG_{i:04d}.jpg").unlink()
+    assert [f.name for f in find_inputs([tmp_path], 3)][:3] == names[:3]
+
+
 def test_channels_of_different_sizes_are_refused(tmp_path):
     save(tmp_path / "a_0000.png")
     Image.new("L", (5, 3)).save(tmp_path / "a_0001.png")
     with pytest.raises(ValueError, match="must have channels of one size"):
         read_input(find_inputs([tmp_path], 2)[0], 2)
+
+
+@pytest.mark.parametrize("dtype", [np.int16, np.int32, np.float32])
+def test_a_scan_is_scaled_by_the_range_of_each_slice_for_a_model_of_bytes(dtype):
+    """As `mue serve` does; divided by 32767, Hounsfield units would all be nearly 0."""
+    pixels = np.array([[[[-1000, 0, 1000]], [[0, 50, 200]]]], dtype)
+    x = network_input(pixels, NormalizeConfig())
+    assert x[:, 0, 0].tolist() == [[0, 0.5, 1], [0, 0.25, 1]]
+    for slice_, each in zip(x, pixels[0], strict=True):
+        assert torch.equal(as_input(each[None], NormalizeConfig())[0], slice_)
+    share = np.array([[[[0.25, 0.5]]]], np.float32)
+    assert network_input(share, NormalizeConfig()).flatten().tolist() == [0.25, 0.5]
 
 
 def test_slices_are_normalized_each_by_itself():

@@ -136,6 +136,15 @@ def test_an_image_beyond_the_memory_is_refused_before_it_is_full(
         predictor.propose(x, k=1)
 
 
+def test_the_answers_to_a_volume_must_fit_into_the_memory(trained, monkeypatch):
+    """Of 2000 slices of 16 x 16 a slice alone would fit: 2 bytes a pixel for each of 6 codes."""
+    predictor, x = load(trained, device="cpu"), torch.zeros(2000, 1, 16, 16)
+    needed = 2 * 6 * 2000 * 16 * 16
+    monkeypatch.setattr("mue.inference.predictor.physical_memory", lambda: needed - 1)
+    with pytest.raises(MueError, match=r"the answers to 2000 slices take about 0 GiB of memory"):
+        predictor.modes(x, volume=True)
+
+
 @pytest.mark.parametrize("kind", [np.uint8, np.uint16, np.uint32, np.uint64])
 def test_unsigned_integers_are_scaled_by_the_maximum_of_their_type(predictor, kind):
     """As a scanner's 16 bits: 13107 of 65535 is a fifth."""

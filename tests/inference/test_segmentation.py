@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import torch
 from nibabel.nifti1 import Nifti1Image
-from pydicom import dcmread
+from pydicom import Dataset, dcmread
+from pydicom.uid import EnhancedCTImageStorage
 
 from mue.config.schema import Config, DataConfig, ModelConfig, ObjectiveConfig
 from mue.data.images.reader import read_image_file
@@ -150,6 +151,32 @@ def in_order(folder: Path) -> list[str]:
     return [h.SOPInstanceUID for h in sorted(heads, key=lambda h: h.ImagePositionPatient[2])]
 
 
+def enhanced(folder: Path) -> Path:
+    """The series as one file of several frames."""
+    heads = sorted((dcmread(p) for p in folder.iterdir()), key=lambda h: h.ImagePositionPatient[2])
+    heads = [heads[k] for k in (3, 0, 4, 1, 2)]
+    data, each = heads[0], list[Dataset]()
+    for head in heads:
+        group, position = Dataset(), Dataset()
+        position.ImagePositionPatient = head.ImagePositionPatient
+        group.PlanePositionSequence = [position]
+        each.append(group)
+    shared, measures, orientation = Dataset(), Dataset(), Dataset()
+    measures.PixelSpacing, measures.SliceThickness = data.PixelSpacing, 2.0
+    orientation.ImageOrientationPatient = data.ImageOrientationPatient
+    shared.PixelMeasuresSequence = [measures]
+    shared.PlaneOrientationSequence = [orientation]
+    data.PixelData = b"".join(head.PixelData for head in heads)
+    for name in ("ImagePositionPatient", "ImageOrientationPatient", "PixelSpacing"):
+        delattr(data, name)
+    data.SOPClassUID = data.file_meta.MediaStorageSOPClassUID = EnhancedCTImageStorage
+    data.NumberOfFrames = len(heads)
+    data.SharedFunctionalGroupsSequence, data.PerFrameFunctionalGroupsSequence = [shared], each
+    path = folder.parent / "enhanced.dcm"
+    data.save_as(path)
+    return path
+
+
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_the_frames_of_a_dicom_segmentation_are_on_their_slices(ct, axis):
     found = two_answers(ct, axis=axis)
@@ -162,6 +189,25 @@ def test_the_frames_of_a_dicom_segmentation_are_on_their_slices(ct, axis):
         (source,) = derived.SourceImageSequence
         position = group.PlanePositionSequence[0].ImagePositionPatient
         assert position == by_file[source.ReferencedSOPInstanceUID].ImagePositionPatient
+
+
+def test_the_frames_of_one_file_are_referred_to_in_its_order(ct):
+    """An enhanced image, whose frames come in an order that is neither up nor down."""
+    path, order = enhanced(ct), [3, 0, 4, 1, 2]
+    found = two_answers(path)
+    assert found.source.pixels[0, :, 0, 0].tolist() == [0, 100, 200, 300, 400]
+    seg, source = read_seg(as_dicom_seg(found)[".dcm"]), dcmread(path)
+    frames = seg.get_pixels_by_source_frame(
+        source.SOPInstanceUID, [1, 2, 3, 4, 5], assert_missing_frames_are_empty=True
+    )
+    assert np.array_equal(np.moveaxis(frames, 3, 0)[:, np.argsort(order)], found.masks)
+    heights = {
+        group.DerivationImageSequence[0].SourceImageSequence[0].ReferencedFrameNumber: (
+            group.PlanePositionSequence[0].ImagePositionPatient[2]
+        )
+        for group in seg.PerFrameFunctionalGroupsSequence
+    }
+    assert heights == {order.index(1) + 1: 12, order.index(3) + 1: 16}
 
 
 def test_segments_say_their_rank_and_probability(ct):

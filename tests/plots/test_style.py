@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
-from PIL import Image
+from PIL import Image, ImageColor
 
 from mue.evaluation.compare import ComparedModel, Point
 from mue.evaluation.known_modes import ModeEvaluation
@@ -15,7 +15,7 @@ from mue.plots.cases import plot_cases
 from mue.plots.comparison import plot_comparison, plot_reliability, plot_sample_curve, plot_spread
 from mue.plots.contact_sheet import plot_contact_sheet
 from mue.plots.probabilities import plot_probabilities
-from mue.plots.style import save_figure, save_image
+from mue.plots.style import mask_colours, save_figure, save_image
 from mue.types import Case, Hypotheses
 
 DOLLARS = r"a$\b$"  # as mathematics it cannot be parsed
@@ -49,11 +49,15 @@ def test_values_beyond_black_and_white_are_cut_off(tmp_path):
         assert np.asarray(file).tolist() == [[0, 128, 255]]
 
 
-def test_classes_are_saved_as_their_numbers(tmp_path):
-    classes = torch.tensor([[0, 1, 4], [3, 2, 0]])
-    onehot = torch.nn.functional.one_hot(classes, 5).permute(2, 0, 1).float()
-    with Image.open(save_image(onehot, tmp_path / "classes.png")) as file:
-        np.testing.assert_array_equal(np.asarray(file), classes)
+@pytest.mark.parametrize("count", [3, 5])
+def test_classes_are_saved_as_their_numbers_in_the_colours_of_masks(tmp_path, count):
+    numbers = torch.tensor([[0, 1, count - 1], [2, 2, 0]])
+    probs = torch.nn.functional.one_hot(numbers, count).permute(2, 0, 1) * 0.6 + 0.1
+    with Image.open(save_image(probs, tmp_path / "classes.png", classes=True)) as file:
+        np.testing.assert_array_equal(np.asarray(file), numbers)
+        colours = np.asarray(file.convert("RGB"))
+    wanted = [ImageColor.getrgb(c) for c in ("#000000", *mask_colours(count - 1))]
+    np.testing.assert_array_equal(colours, np.array(wanted, np.uint8)[numbers])
 
 
 def test_saving_a_figure_is_repeatable(hypotheses, tmp_path):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from mue.atomic import transaction
 from mue.commands.report import (
+    LoadedModel,
     Model,
     Progress,
     check_report,
@@ -20,11 +22,16 @@ from mue.commands.report import (
 )
 from mue.data.build import build_source, check_data
 from mue.data.prepared.splits import Split
+from mue.data.prepared.store import open_prepared
+from mue.data.source import Source
 from mue.devices import Device
+from mue.evaluation.answers import split_of_data
 from mue.evaluation.health import INPUTS, HealthReport, health
 from mue.evaluation.known_modes import ModeEvaluation, evaluate_modes
 from mue.evaluation.raters import RaterEvaluation, evaluate_raters
+from mue.inference.load import find
 from mue.inference.predictor import By
+from mue.training.checkpoint import origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +89,11 @@ def evaluate(
         )
     else:
         scores = evaluate_raters(predictor, data, split=split, by=by, seed=seed, progress=show)
-    config, where = predictor.config, predictor.device
-    train = build_source(config.data, "train", seed=config.train.seed, device=where, data=data)
+    source, train = _sources(loaded, data, split, seed)
     found = health(
         predictor,
-        build_source(config.data, split, seed=seed, device=where, data=data),
-        train=None if split == "train" else train,
+        source,
+        train=train,
         inputs=min(inputs, INPUTS),
         progress=progress_of(f"{loaded.name}: health", progress),
     )
@@ -102,3 +108,23 @@ def evaluate(
         figure = target / "figures" / f"health-{split}.png"
         files += save_health(found, figure, loaded.name, outlines=data is not None)
     return EvaluationResult(scores, found, content, tuple(files))
+
+
+def _sources(
+    model: LoadedModel, data: str | Path | None, split: Split, seed: int
+) -> tuple[Source, Source | None]:
+    """What a model is evaluated on, and what it was trained on if that is known and not the same.
+
+    Prepared data are what a run was trained on if their digest is the one in its configuration.
+    """
+    predictor, config = model.predictor, model.predictor.config
+    if data is None:
+        build = partial(build_source, config.data, device=predictor.device)
+        train = None if split == "train" else build("train", seed=config.train.seed)
+        return build(split, seed=seed), train
+    prepared = open_prepared(data)
+    source = split_of_data(predictor, prepared, split)
+    trained_on = None if model.source is None else origin(find(model.source))["data"]
+    if split == "train" or trained_on != prepared.digest:
+        return source, None
+    return source, split_of_data(predictor, prepared, "train")

@@ -39,7 +39,8 @@ def import_folder(
     Args:
         source: The folder.
         out: The new folder.
-        image: Pattern of the images, such as 'images/{case}.jpg'; {channel} if they are apart.
+        image: Pattern of the images, such as 'images/{case}.jpg'; {channel} if they are apart,
+            {patient} (in `mask` too) where patients have cases of one name.
         mask: Pattern of the masks, such as 'masks/{case}_{rater}.png'.
         patient: Pattern of the names of cases, such as '{patient}-*'; by default each is its own.
         splits: Table with the columns case (or patient) and split; by default a hash decides.
@@ -53,6 +54,8 @@ def import_folder(
     description = layout.read_description(found)
     if (image is None) != (mask is None):
         raise MueError("name both --image and --mask, or neither for a folder in nnU-Net's layout")
+    if patient is not None and image is not None and "{patient}" in image:
+        raise MueError("name patients by --patient, or by {patient} in --image and --mask")
     if image is None or mask is None:
         cases = layout.find_by_layout(found, description)
     else:

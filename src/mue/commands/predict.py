@@ -120,7 +120,8 @@ def predict(
     """Answer image files, folders of them and DICOM series.
 
     Every file is read before the first answer is computed or written. With `out`, images whose
-    answers are there already are skipped, and under `torchrun` each process takes its share.
+    answers are there already are skipped, and under `torchrun` each process takes its share, which
+    it reads before it writes.
 
     Args:
         model: A bundled model, a run folder, or a predictor.
@@ -186,8 +187,9 @@ def predict(
                 raise
             rejected.append(str(error))
         else:
-            with transaction():
+            if not (folder / SETTINGS).exists():  # first, so that no other process is refused
                 write_atomic(folder / SETTINGS, settings)
+            with transaction():
                 files += _write(prediction, content, folder, file, predictor, png="png" in format)
             report.append(prediction.summary())
         tell(loaded.name, share - len(inputs) + i + 1, share)
@@ -268,9 +270,9 @@ def _write(
     from mue.plots.style import save_image
 
     if p.raw.pixels.shape[1] == 1:
-        paths += [
-            save_image(y, _path(folder, file, f"-{j + 1}.png")) for j, y in enumerate(p.modes.y[0])
-        ]
+        classes = predictor.config.objective.likelihood == "categorical"
+        for j, y in enumerate(p.modes.y[0], start=1):
+            paths.append(save_image(y, _path(folder, file, f"-{j}.png"), classes=classes))
     return [*paths, _save_sheet(p, predictor, _path(folder, file, _LAST["png"]))]
 
 

@@ -22,6 +22,7 @@ from pydicom import Dataset, dcmread
 from pydicom.sr.codedict import codes
 from pydicom.uid import generate_uid
 
+from mue.data.images.dicom import frame_order
 from mue.data.images.image import ImageFile
 from mue.errors import MueError
 from mue.inference.segmentation import Segmentation
@@ -95,6 +96,8 @@ def _encode(
     if kind is SegmentationTypeValues.FRACTIONAL:
         content = {"fractional_type": SegmentationFractionalTypeValues.PROBABILITY}
     frames = np.moveaxis(found.volume(segments), 0, -1)
+    if len(sources) == 1:  # whose frames are referred to in the order of the file
+        frames = frames[np.argsort(frame_order(sources[0]))]
     seg = DicomSegmentation(
         source_images=sources,
         pixel_array=frames.clip(0, 1) if content else frames.astype(np.uint8),

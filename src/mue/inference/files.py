@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from mue.config.schema import NormalizeConfig
 from mue.data.images.image import Axis, RawImage
+from mue.data.images.picture import picture_channels
 from mue.data.images.reader import DICOM_ENDINGS, ENDINGS, read_image_file
 from mue.data.normalize import normalize
 from mue.errors import MueError
@@ -40,7 +42,8 @@ def find_inputs(paths: Iterable[str | Path], channels: int) -> list[InputFile]:
     """Every image in files and folders, where a folder of one DICOM series is a volume.
 
     The name of a file in a folder is its path there without the ending. For a model that takes
-    several channels, CASE_0000, CASE_0001, … are those of CASE, as in nnU-Net.
+    several channels, CASE_0000, CASE_0001, … are those of CASE, as in nnU-Net, where they are of
+    one channel each and as many as the model takes.
     """
     found: list[InputFile] = []
     for given in map(Path, paths):
@@ -69,16 +72,30 @@ def _stem(name: str) -> str:
 
 
 def _joined_channels(found: list[InputFile], channels: int) -> Iterator[InputFile]:
-    """CASE for CASE_0000, CASE_0001, … where these are as many as the model takes."""
-    by_name = {one.name: one.paths[0] for one in found}
-    for one in found:
-        match = re.fullmatch(r"(.+)_(\d{4})", one.name)
-        names = [f"{match[1]}_{i:04d}" for i in range(channels)] if match else []
-        paths = tuple(by_name[n] for n in names if n in by_name)
-        if match is None or len(paths) < channels:
+    """CASE for CASE_0000, CASE_0001, … where these are as many as the model takes, all grey.
+
+    Other files that are numbered, such as the photographs of a camera, are images by themselves.
+    """
+    cases: dict[str, dict[int, Path]] = defaultdict(dict)
+    numbered = [re.fullmatch(r"(.+)_(\d{4})", one.name) for one in found]
+    for one, match in zip(found, numbered, strict=True):
+        if match:
+            cases[match[1]][int(match[2])] = one.paths[0]
+    joined = {
+        case: tuple(paths[i] for i in range(channels))
+        for case, paths in cases.items()
+        if paths.keys() == set(range(channels)) and all(map(_is_grey, paths.values()))
+    }
+    for one, match in zip(found, numbered, strict=True):
+        if match is None or match[1] not in joined:
             yield one
         elif int(match[2]) == 0:
-            yield InputFile(match[1], paths)
+            yield InputFile(match[1], joined[match[1]])
+
+
+def _is_grey(path: Path) -> bool:
+    """Whether a picture has one channel by its header; what is no picture is taken for grey."""
+    return picture_channels(path) != 3
 
 
 def _images(given: Path) -> Iterator[Path]:
@@ -173,6 +190,22 @@ def _read(path: Path, axis: Axis) -> RawImage:
 def network_input(
     pixels: Shaped[np.ndarray, "c d h w"], config: NormalizeConfig
 ) -> Float[Tensor, "d c h w"]:
-    """Slices as a network takes them, each normalized by itself as in training."""
+    """Slices as a network takes them, each normalized by itself as in training.
+
+    A model whose images are divided by the maximum of their type has learned from bytes. The range
+    of a scan, with values below 0 or beyond 1 as real numbers, its type does not tell: such a slice
+    is scaled by its own range, as the crops of LIDC-IDRI are.
+    """
     slices = torch.from_numpy(np.ascontiguousarray(pixels.swapaxes(0, 1)))
-    return torch.cat([normalize(x, config) for x in slices.split(1)])
+    each = slices.split(1)
+    if config.kind == "unit" and pixels.dtype.kind in "if":
+        each = map(_scaled, each)
+    return torch.cat([normalize(x, config) for x in each])
+
+
+def _scaled(x: Shaped[Tensor, "1 c h w"]) -> Shaped[Tensor, "1 c h w"]:
+    """By its own range, unless these are real numbers in 0..1."""
+    low, high = float(x.min()), float(x.max())
+    if x.is_floating_point() and low >= 0 and high <= 1:
+        return x
+    return ((x.double() - low) / max(high - low, 1e-8)).float()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -227,6 +228,7 @@ class Predictor:
                 found = self._of_codes(x, codes)
             if y is None:
                 shape = (1, *found.y.shape[1:3], d * h, w)
+                self._require_memory(2 * math.prod(shape), f"the answers to {d} slices")
                 y = torch.empty(shape, dtype=torch.float16, device=x.device)
             y[..., i * h : (i + 1) * h, :] = found.y
             share = (found.prob / found.prob.sum()).to(found.y.dtype)
@@ -265,17 +267,21 @@ class Predictor:
 
         A system that has none left ends a process without a word.
         """
-        memory, model = physical_memory(), self.config.model
-        if model.backbone != "unet" or x.ndim < 4 or x.is_cuda or memory is None:
+        model = self.config.model
+        if model.backbone != "unet" or x.ndim < 4:
             return
         large = strips.is_large(self.network, x)
         pixels, maps = x.shape[-1] * x.shape[-2], _MAPS_IN_STRIPS if large else _MAPS
         needed = 4 * maps * model.levels[0] * pixels * (1 if large else len(x))
-        if needed > memory:
+        self._require_memory(needed, f"{len(x)} image(s) of {x.shape[-2]} x {x.shape[-1]} pixels")
+
+    def _require_memory(self, needed: int, what: str) -> None:
+        """Refuse what takes more memory than the machine has, where that is known."""
+        memory = None if self.device.type == "cuda" else physical_memory()
+        if memory is not None and needed > memory:
             raise MueError(
-                f"{len(x)} image(s) of {x.shape[-2]} x {x.shape[-1]} pixels take about "
-                f"{needed / 2**30:.0f} GiB of memory with this model, and this machine has "
-                f"{memory / 2**30:.0f}; crop them, or give fewer at once"
+                f"{what} take about {needed / 2**30:.0f} GiB of memory with this model, and this "
+                f"machine has {memory / 2**30:.0f}; crop them, or give fewer at once"
             )
 
     def _of_codes(self, x: Float[Tensor, "1 c h w"], code: Int[Tensor, " k"]) -> Answers:

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
-from PIL import Image
+from PIL import Image, ImageColor
 from torch import Tensor
 
 from mue.atomic import write_atomic
@@ -101,14 +101,21 @@ def save_figure(figure: Figure, path: Path, *, dpi: int = 150) -> Path:
     return path
 
 
-def save_image(image: Float[Tensor, "c h w"], path: Path) -> Path:
-    """Write an answer as PNG: grey values, colours, or the number of each pixel's class."""
+def save_image(image: Float[Tensor, "c h w"], path: Path, *, classes: bool = False) -> Path:
+    """Write an answer as PNG: grey values, colours, or the number of each pixel's class.
+
+    With `classes` the channels are their probabilities. A viewer shows their numbers, which are
+    indices of a palette, in the colours that masks have in every figure.
+    """
     values = image.detach().cpu().float()
-    if values.shape[0] in (1, 3):
-        array = (values.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).squeeze(2).numpy()
+    if classes or len(values) not in (1, 3):
+        picture = Image.fromarray(values.argmax(dim=0).byte().numpy())
+        colours = ["#000000", *mask_colours(len(values) - 1)]
+        picture.putpalette([part for c in colours for part in ImageColor.getrgb(c)])
     else:
-        array = values.argmax(dim=0).byte().numpy()
+        array = (values.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).squeeze(2).numpy()
+        picture = Image.fromarray(array)
     buffer = io.BytesIO()
-    Image.fromarray(array).save(buffer, format="PNG")
+    picture.save(buffer, format="PNG")
     write_atomic(path, buffer.getvalue())
     return path

@@ -58,7 +58,7 @@ def rejected(folder: Path, *cases: CaseFiles) -> str:
     (found,) = encode_cases(cases, folder, Description())
     assert isinstance(found, Rejected), found
     assert str(folder) not in found.why
-    return f"{found.what}: {found.why}"
+    return f"{found.what}: {found.why}".removeprefix("patient/")
 
 
 # --- what is read ---------------------------------------------------------------------------------
@@ -113,12 +113,29 @@ def test_items_come_in_the_order_of_the_cases_whatever_takes_longer(tmp_path, mo
 
 
 def test_a_volume_takes_the_type_of_the_first_if_that_has_its_values(tmp_path):
-    whole = nifti(tmp_path, "a.nii", np.full((3, 3, 1), 7, np.int16))
-    real = nifti(tmp_path, "b.nii", np.full((3, 3, 1), 8, np.float32))
-    half = nifti(tmp_path, "c.nii", np.full((3, 3, 1), 8.5, np.float32))
-    mask = nifti(tmp_path, "m.nii", np.zeros((3, 3, 1), np.uint8))
-    found = encoded(tmp_path, *(case([path], [mask], path.stem) for path in (whole, real, half)))
-    assert [item.image.dtype.name for item in found] == ["int16", "int16", "float32"]
+    """Else it is rejected as a whole, not the slices alone that have other values."""
+    half = np.full((3, 3, 4), 8, np.float32)
+    half[:, :, 2] = 8.5
+    volumes = np.full((3, 3, 4), 7, np.int16), np.full((3, 3, 4), 8, np.float32), half
+    mask = nifti(tmp_path, "m.nii", np.zeros((3, 3, 4), np.uint8))
+    paths = [nifti(tmp_path, f"{i}.nii", voxels) for i, voxels in enumerate(volumes)]
+    cases = [case([path], [mask], path.stem) for path in paths]
+    *found, last = encode_cases(cases, tmp_path, Description())
+    assert [item.image.dtype.name for item in found if isinstance(item, Encoded)] == ["int16"] * 8
+    assert last == Rejected(
+        "patient/2", "2.nii has 1 channels of float32, and others have 1 of int16"
+    )
+
+
+@pytest.mark.parametrize("grey", [0, 2])
+def test_grey_among_colours_becomes_coloured(tmp_path, grey):
+    shape = [(4, 6) if i == grey else (4, 6, 3) for i in range(3)]
+    images = [png(tmp_path, f"{i}.png", RANDOM.integers(0, 256, s)) for i, s in enumerate(shape)]
+    mask = png(tmp_path, "m.png", np.zeros((4, 6)))
+    found = encoded(tmp_path, *(case([path], [mask], path.stem) for path in images))
+    assert [item.image.shape for item in found] == [(3, 4, 6)] * 3
+    pixels = np.asarray(Image.open(images[grey]))
+    assert np.array_equal(found[grey].image, np.broadcast_to(pixels, (3, 4, 6)))
 
 
 def test_several_processes_read_and_reject_as_one_does(tmp_path, monkeypatch):

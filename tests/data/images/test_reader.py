@@ -219,6 +219,17 @@ def test_a_single_slice_has_a_geometry(series):
     assert found.geometry.affine[2, 3] == 16
 
 
+@pytest.mark.parametrize("signed", [0, 1])
+def test_values_from_white_to_black_are_inverted(ct_slice, tmp_path, signed):
+    """By hand: 12 bits are 0 to 4095, or with a sign -2048 to 2047."""
+    more = {"BitsStored": 12, "HighBit": 11, "PixelRepresentation": signed}
+    data = ct_slice(np.array([[0, 7, 2047]]), 0.0, "1.2", **more)
+    data.PhotometricInterpretation = "MONOCHROME1"
+    data.save_as(tmp_path / "a.dcm", enforce_file_format=True)
+    wanted = np.array([-1, -8, -2048]) if signed else np.array([4095, 4088, 2048])
+    assert np.array_equal(read_image_file(tmp_path / "a.dcm").pixels[0, 0, 0], wanted - 1024)
+
+
 @pytest.mark.parametrize("syntax", [RLELossless, JPEGLSLossless, JPEG2000Lossless])
 def test_compressed_slices_are_decoded_to_the_same_values(series, syntax):
     folder, voxels = series
@@ -279,6 +290,24 @@ def test_a_jpeg_mask_is_0_and_255_again(tmp_path):
     values[8:20, 5:25] = 255
     Image.fromarray(values).save(tmp_path / "a.jpg", quality=90)
     assert np.array_equal(decode_file(tmp_path / "a.jpg", mask=True).pixels[0, 0], values)
+    Image.fromarray(0 * values).save(tmp_path / "empty.jpg")
+    assert not decode_file(tmp_path / "empty.jpg", mask=True).pixels.any()
+
+
+@pytest.mark.parametrize("ending", ["jpg", "webp"])
+def test_small_values_that_are_compressed_with_loss_are_refused(tmp_path, ending):
+    """They would become 0, and the mask an empty one."""
+    values = np.zeros((32, 32), np.uint8)
+    values[8:20, 5:25], values[20:, 9:] = 1, 2
+    Image.fromarray(values).save(tmp_path / f"a.{ending}", quality=95)
+    with pytest.raises(MueError, match=r"has no value above [123]; of a mask .* as PNG or TIFF"):
+        decode_file(tmp_path / f"a.{ending}", mask=True)
+
+
+def test_a_lossless_webp_mask_keeps_its_values(tmp_path):
+    values = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    Image.fromarray(values).save(tmp_path / "a.webp", lossless=True)
+    assert np.array_equal(decode_file(tmp_path / "a.webp", mask=True).pixels[0, 0], values)
 
 
 # --- what is refused ------------------------------------------------------------------------------

@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -42,6 +44,22 @@ def striped(tmp_path_factory):
 def rater(y: torch.Tensor) -> torch.Tensor:
     """Which rater of `striped` annotated each mask: b r."""
     return y.flatten(2)[:, :, :4].argmax(dim=2)
+
+
+def test_only_the_training_split_must_give_pairs(lesion, patients, tmp_path):
+    """Val may have images of several sizes, and fewer raters than are sampled in training."""
+    items = [lesion(name, 1, k) for name in patients("train", 1) for k in (0, 1)]
+    weights = (0.4, 0.3, 0.2, 0.1)
+    items = [dataclasses.replace(item, weights=weights) for item in items]
+    for name, side in zip(patients("val", 2), (16, 20), strict=True):
+        found = lesion(name, 1, 0, side=side)
+        items.append(dataclasses.replace(found, masks=found.masks[:1]))
+    write_prepared(items, tmp_path / "out", {})
+    config, options = DataConfig(name="slices", answers=6), {"seed": 0, "device": CPU}
+    train = build_source(config, "train", data=tmp_path / "out", **options)
+    assert train.pair(torch.arange(3)).y.shape[1] == 6
+    val = build_source(config, "val", data=tmp_path / "out", **options)
+    assert [val.case(torch.tensor([i])).x.shape[2] for i in range(2)] == [16, 20]
 
 
 # --- cases ----------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from mue.config.schema import NormalizeConfig
 from mue.data.images.image import Geometry
 from mue.data.prepared.encode import FOREGROUND, foreground_pixels
 from mue.data.prepared.item import Item, Rejected
-from mue.data.prepared.splits import SPLITS, split_of
+from mue.data.prepared.splits import SPLITS, Split, split_of
 from mue.data.prepared.store import Prepared, open_prepared, write_prepared
 from mue.data.prepared.summary import summarize
 
@@ -246,6 +246,22 @@ def test_the_normalization_that_suits_the_images_is_recorded(tmp_path):
         write_prepared([one], tmp_path / name, {}, ct=ct)
     assert open_prepared(tmp_path / "mr").meta.normalize == NormalizeConfig(kind="zscore")
     assert open_prepared(tmp_path / "ct").meta.normalize.mean == (70.0,)
+
+
+def test_the_normalization_is_that_of_the_training_images(tmp_path):
+    """Without any, as where only a test set is prepared, it is that of all."""
+    half = np.zeros((1, 3, 5), np.uint8)
+    half[0, 1] = 1
+    splits: dict[str, Split] = {"a": "train", "b": "val", "c": "test"}
+    items = [
+        item(patient=name, split=split, image=np.full((1, 3, 5), v, np.int16), masks=half)
+        for (name, split), v in zip(splits.items(), (10, 400, 1000), strict=True)
+    ]
+    for out, some in (("all", items), ("held", items[1:])):
+        write_prepared(some, tmp_path / out, {}, ct=True)
+    found = open_prepared(tmp_path / "all").meta.normalize
+    assert (found.low, found.mean) == ((10.0,), (10.0,))
+    assert open_prepared(tmp_path / "held").meta.normalize.mean == (700.0,)
 
 
 # --- what cannot be imported ----------------------------------------------------------------------

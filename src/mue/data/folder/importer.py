@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import os
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from jaxtyping import Shaped, UInt8
 from mue.data.folder.layout import CaseFiles, Description
 from mue.data.folder.processes import available_cores, map_in_processes
 from mue.data.images.image import Axis, RawImage
+from mue.data.images.picture import picture_channels
 from mue.data.images.reader import decode_file, modality
 from mue.data.prepared.encode import Encoded, encode
 from mue.data.prepared.item import Item, Rejected
@@ -20,6 +22,7 @@ from mue.errors import MueError
 
 _FEW, _SMALL = 64, 1 << 20  # cases and bytes of a file that are read sooner than a process starts
 _MAX_PROCESSES = 8
+_HEADERS = 32  # of pictures, that are read to see whether most are in colour
 _TOLERANCE = 0.1  # of a voxel, by which corners of a mask and its image may differ
 
 
@@ -47,25 +50,25 @@ def encode_cases(
     encode_here = functools.partial(
         encode_case, source=source, description=description, axis=axis, dtype=None
     )
-    done = 0
+    done, channels = 0, _usual_channels(cases, source)
     dtype: np.dtype | None = None
     while done < len(cases) and dtype is None:
-        for found in encode_here(cases[done]):
+        for found in encode_here(cases[done], channels=channels):
             if dtype is None and isinstance(found, Encoded):
-                dtype = found.image.dtype
+                dtype, channels = found.image.dtype, len(found.image)
             yield found
         done += 1
         if progress is not None:
             progress(done, len(cases))
     rest = cases[done:]
     count = min(_MAX_PROCESSES, available_cores(), len(rest)) if _much(rest, source) else 1
-    encode_there = functools.partial(encode_here, dtype=dtype)
+    encode_there = functools.partial(encode_here, dtype=dtype, channels=channels)
     with contextlib.closing(map_in_processes(encode_there, rest, count)) as results:
         for case in rest:
             try:
                 yield from next(results)
             except ChildProcessError as error:
-                name = case.what if isinstance(case, Rejected) else case.case
+                name = case.what if isinstance(case, Rejected) else case.name
                 raise MueError(
                     f"{name}: the process that reads it ended with the status {error.errno}, "
                     "perhaps for lack of memory; make some free, or import fewer cases at a time"
@@ -84,6 +87,15 @@ def _much(cases: Sequence[CaseFiles | Rejected], source: Path) -> bool:
     return path.is_dir() or (path.is_file() and path.stat().st_size > _SMALL)
 
 
+def _usual_channels(cases: Iterable[CaseFiles | Rejected], source: Path) -> int | None:
+    """How many channels most pictures have, by the headers of some; None where there are none."""
+    single = [c for c in cases if isinstance(c, CaseFiles) and len(c.images) == 1]
+    some = single[:: -(-len(single) // _HEADERS)] if single else []
+    counts = Counter(picture_channels(source / case.images[0]) for case in some)
+    del counts[None]
+    return max(counts, key=lambda c: (counts[c], c or 0), default=None)
+
+
 def encode_case(
     case: CaseFiles | Rejected,
     *,
@@ -91,30 +103,58 @@ def encode_case(
     description: Description,
     axis: Axis,
     dtype: np.dtype | None,
+    channels: int | None,
 ) -> Iterator[Encoded | Rejected]:
-    """The slices of a case as they are stored, in a type if that has their values."""
+    """The slices of a case as they are stored, or why it is rejected, as a whole.
+
+    `dtype` and `channels` are those of the other images. A volume takes the type if that has its
+    values, and a grey picture among coloured ones becomes coloured.
+    """
+    if isinstance(case, Rejected):
+        yield case
+        return
     labels = tuple(description.labels)
-    for item in read_case(case, source=source, description=description, axis=axis):
-        if isinstance(item, Item):
-            yield encode(item if dtype is None else _as_type(item, dtype), labels)
-        else:
+    options = {"source": source, "description": description, "axis": axis}
+    for item in read_case(case, dtype=dtype, **options):
+        if isinstance(item, Rejected):
             yield item
+            return
+        if channels == 3 and len(item.image) == 1 and item.geometry is None:
+            item = replace(item, image=item.image.repeat(3, axis=0))
+        found = encode(item, labels)
+        if isinstance(found, Encoded):
+            kind, c = found.image.dtype, len(found.image)
+            if (kind, c) == (dtype or kind, channels or c):
+                yield found
+                continue
+            why = f"has {c} channels of {kind}, and others have {channels} of {dtype or kind}"
+        else:
+            why = found.why
+        yield Rejected(case.name, f"{item.source} {why}")  # which holds of all its slices
+        return
 
 
 def read_case(
-    case: CaseFiles | Rejected, *, source: Path, description: Description, axis: Axis
+    case: CaseFiles | Rejected,
+    *,
+    source: Path,
+    description: Description,
+    axis: Axis,
+    dtype: np.dtype | None = None,
 ) -> Iterator[Item | Rejected]:
-    """The slices of a case, or why it is rejected."""
+    """The slices of a case, of a volume in a type if that has its values; or why it is rejected."""
     if isinstance(case, Rejected):
         yield case
         return
     try:
-        yield from _slices(case, source, description, axis)
+        yield from _slices(case, source, description, axis, dtype)
     except MueError as error:
-        yield Rejected(case.case, str(error).replace(f"{source}{os.sep}", ""))
+        yield Rejected(case.name, str(error).replace(f"{source}{os.sep}", ""))
 
 
-def _slices(case: CaseFiles, source: Path, description: Description, axis: Axis) -> Iterator[Item]:
+def _slices(
+    case: CaseFiles, source: Path, description: Description, axis: Axis, dtype: np.dtype | None
+) -> Iterator[Item]:
     paths = [source / name for name in case.images]
     channels = [decode_file(path, axis=axis) for path in paths]
     image = channels[0]
@@ -128,7 +168,9 @@ def _slices(case: CaseFiles, source: Path, description: Description, axis: Axis)
             masks.append(classes(mask.pixels[0], description))
         except MueError as error:
             raise MueError(f"{path} {error}") from None
-    slices = image.pixels.shape[1]
+    pixels, slices = [channel.pixels for channel in channels], image.pixels.shape[1]
+    if dtype is not None and image.geometry is not None:
+        pixels = _as_type(pixels, dtype)
     for k in range(slices):
         yield Item(
             patient=case.patient,
@@ -137,20 +179,21 @@ def _slices(case: CaseFiles, source: Path, description: Description, axis: Axis)
             source=case.images[0],
             spacing=image.geometry.spacing if image.geometry else None,
             split=case.split,
-            image=np.concatenate([channel.pixels[:, k] for channel in channels]),
+            image=np.concatenate([channel[:, k] for channel in pixels]),
             masks=np.stack([mask[k] for mask in masks]),
             weights=case.weights,
             geometry=image.geometry,
         )
 
 
-def _as_type(item: Item, dtype: np.dtype) -> Item:
-    """A slice of a volume in this type, if that has the same values."""
-    if item.image.dtype == dtype or item.geometry is None:
-        return item
+def _as_type(
+    pixels: list[Shaped[np.ndarray, "c d h w"]], dtype: np.dtype
+) -> list[Shaped[np.ndarray, "c d h w"]]:
+    """The channels of a volume in this type, if that has the same values."""
     with np.errstate(invalid="ignore"):
-        same = item.image.astype(dtype)
-    return replace(item, image=same) if np.array_equal(same, item.image) else item
+        same = [p.astype(dtype, copy=False) for p in pixels]
+    equal = all(a is b or np.array_equal(a, b) for a, b in zip(same, pixels, strict=True))
+    return same if equal else pixels
 
 
 def _check_fit(path: Path, other: RawImage, image: RawImage, image_path: Path) -> None:

@@ -53,6 +53,11 @@ class CaseFiles:
     masks: tuple[str, ...]  # one for each rater
     weights: tuple[float, ...] | None  # of the raters
 
+    @property
+    def name(self) -> str:
+        """What a message calls it: with its patient, where its own name does not begin so."""
+        return self.case if self.case.startswith(self.patient) else f"{self.patient}/{self.case}"
+
 
 # --- dataset.json ---------------------------------------------------------------------------------
 
@@ -147,8 +152,14 @@ def find_by_patterns(
     """The cases of a folder whose paths have the form of the patterns.
 
     A pattern is a path with {case}, {rater} and {channel} in it, and * for what does not matter.
+    With {patient} in both, cases of two patients may have one name.
     """
     images, masks = pattern(image, "case"), pattern(mask, "case", "rater")
+    if ("patient" in images.groupindex) != ("patient" in masks.groupindex):
+        raise MueError(
+            f"{{patient}} must be in both --image and --mask, or in neither, got {image!r} and "
+            f"{mask!r}"
+        )
     entries = _entries(source)
     for flag, given, expression in (("--image", image, images), ("--mask", mask, masks)):
         if not any(expression.fullmatch(entry) for entry in entries):
@@ -165,7 +176,7 @@ def pattern(text: str, *needed: str) -> re.Pattern[str]:
     ('a', '1')
     """
     names = [found[1] for found in _FIELD.finditer(text) if found[1] is not None]
-    known = (*needed, "channel") if "patient" not in needed else needed
+    known = (*needed, "channel", "patient") if "case" in needed else needed
     if any(n not in names for n in needed) or any(n not in known for n in names):
         fields = " and ".join(f"{{{n}}}" for n in needed)
         raise MueError(f"a pattern of this kind must have {fields}, and no other, got {text!r}")
@@ -208,33 +219,32 @@ def _gather(
     description: Description,
 ) -> list[CaseFiles | Rejected]:
     """Cases by name, from the entries that the two patterns match."""
-    images: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    masks: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    images: dict[tuple[str, str], dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    masks: dict[tuple[str, str], dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     kinds = [(image, "channel", images), (mask, "rater", masks)]
     kinds.sort(key=lambda kind: len(_GROUP.sub("", kind[0].pattern)), reverse=True)
     for entry in entries:
         for expression, name, into in kinds:  # where both match, the one with more of its own text
             if (match := expression.fullmatch(entry)) is not None:
                 parts = match.groupdict()
-                into[parts["case"]][parts.get(name) or ""].append(entry)
+                key = parts.get("patient") or parts["case"], parts["case"]
+                into[key][parts.get(name) or ""].append(entry)
                 break
     found: list[CaseFiles | Rejected] = []
-    for case in sorted(images.keys() | masks.keys()):
-        if (why := _wrong(images.get(case, {}), masks.get(case, {}), description)) is not None:
-            found.append(Rejected(case, why))
-            continue
-        raters = sorted(masks[case], key=_natural)
+    for key in sorted(images.keys() | masks.keys()):
+        raters = sorted(masks.get(key, {}), key=_natural)
         weights = [description.weights.get(_rater(name), 0.0) for name in raters]
-        found.append(
-            CaseFiles(
-                case,
-                case,
-                None,
-                tuple(images[case][name][0] for name in sorted(images[case])),
-                tuple(masks[case][name][0] for name in raters),
-                tuple(w / sum(weights) for w in weights) if description.weights else None,
-            )
+        patient, case = key
+        files = CaseFiles(
+            case,
+            patient,
+            None,
+            tuple(each[0] for _, each in sorted(images.get(key, {}).items())),
+            tuple(masks[key][name][0] for name in raters),
+            tuple(w / sum(weights) for w in weights) if sum(weights) else None,
         )
+        why = _wrong(images.get(key, {}), masks.get(key, {}), description)
+        found.append(files if why is None else Rejected(files.name, why))
     return found
 
 
@@ -287,7 +297,7 @@ def with_patients(
     for case in cases:
         if isinstance(case, CaseFiles):
             match = expression.fullmatch(case.case) if expression else None
-            name = match["patient"] if match else case.case
+            name = match["patient"] if match else case.patient
             split = case.split
             if splits is not None:
                 split = table.get(case.case) or table.get(name)
@@ -296,12 +306,12 @@ def with_patients(
             case = replace(case, patient=name, split=split)
             other = first.setdefault(name, case)
             if expression and not match:
-                case = Rejected(case.case, f"has a name that --patient {patient!r} does not match")
+                case = Rejected(case.name, f"has a name that --patient {patient!r} does not match")
             elif splits is not None and split is None:
-                case = Rejected(case.case, f"has no line in {splits.name}, by case or patient")
+                case = Rejected(case.name, f"has no line in {splits.name}, by case or patient")
             elif other.split != split:
-                why = f"is in {split}, and {other.case} of the same patient in {other.split}"
-                case = Rejected(case.case, f"{why}; a patient must be in one split")
+                why = f"is in {split}, and {other.name} of the same patient in {other.split}"
+                case = Rejected(case.name, f"{why}; a patient must be in one split")
         found.append(case)
     return found
 

@@ -78,7 +78,7 @@ def read_dicom(
     ]
     check_size((channels, len(frames), rows, columns), np.float64)
     affine = None
-    if all(f.position is not None and len(f.orientation) == 6 and f.spacing for f in frames):
+    if _have_positions(frames):
         frames, affine = _in_space(frames)
     elif len(files) > 1:
         raise MueError("has slices without a position, which cannot be ordered; save it as NIfTI")
@@ -89,6 +89,18 @@ def read_dicom(
             decoded = {frame.file: _pixels(frame.file)}  # c k j i
         slices.append(decoded[frame.file][:, frame.number])
     return np.stack(slices, axis=1), affine, tuple(dict.fromkeys(f.file for f in frames))
+
+
+def frame_order(head: Dataset) -> list[int]:
+    """Numbers in their file of the frames of an image, in the order of their positions."""
+    frames = list(_frames(Path(), head))
+    if _have_positions(frames):
+        frames, _ = _in_space(frames)
+    return [frame.number for frame in frames]
+
+
+def _have_positions(frames: Sequence[_Frame]) -> bool:
+    return all(f.position is not None and len(f.orientation) == 6 and f.spacing for f in frames)
 
 
 def _header(file: ImageFile) -> Dataset:
@@ -195,6 +207,9 @@ def _pixels(file: ImageFile) -> Shaped[np.ndarray, "c k j i"]:
     if data.get("PhotometricInterpretation") == "PALETTE COLOR":
         values, colour = apply_color_lut(values, data), True
     elif not colour:
+        white_first = data.get("PhotometricInterpretation") == "MONOCHROME1"
+        if white_first and values.dtype.kind in "iu":
+            values = _inverted(values, data)
         with np.errstate(all="ignore"):
             scaled = apply_modality_lut(values, data)
         if scaled is not values and np.isfinite(scaled).all():
@@ -205,3 +220,11 @@ def _pixels(file: ImageFile) -> Shaped[np.ndarray, "c k j i"]:
         values = scaled
     values = values if colour else values[..., None]
     return values.reshape(-1, *values.shape[-3:]).transpose(3, 0, 1, 2)
+
+
+def _inverted(values: np.ndarray, data: Dataset) -> np.ndarray:
+    """Stored values from white to black as values from black to white, in the same range."""
+    if values.dtype.kind == "i":
+        return ~values  # -1 - v
+    top = (1 << int(data.BitsStored)) - 1
+    return top - np.minimum(values, top)

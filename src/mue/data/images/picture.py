@@ -1,13 +1,14 @@
 """Pictures: PNG, JPEG, GIF, BMP and WebP, as images and as masks."""
 
 import io
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Shaped, UInt8
 from PIL import Image
 
-from mue.data.images.image import check_size
+from mue.data.images.image import ImageFile, check_size
 from mue.errors import MueError
 
 FORMATS = ("JPEG", "GIF", "BMP", "WEBP")
@@ -79,6 +80,20 @@ def orientation_of(exif: bytes) -> int:
     return int(block.get(_ORIENTATION, 1))
 
 
+def picture_channels(path: ImageFile) -> int | None:
+    """1 for grey and 3 for colours, by the header of a picture alone; None for anything else."""
+    try:
+        with warnings.catch_warnings(), path.open("rb") as opened:
+            warnings.simplefilter("ignore")
+            with Image.open(opened) as file:
+                if file.mode == "P":
+                    colours = np.array(file.getpalette("RGB") or [], np.uint8).reshape(-1, 3)
+                    return 1 if (colours == colours[:, :1]).all() else 3
+                return {"RGB": 3, "RGBA": 3}.get(file.mode, 1)
+    except Exception:  # a volume, or damaged: it is read again, and then refused with a reason
+        return None
+
+
 def decode_picture(data: bytes) -> Picture:
     """The pixels of a JPEG, GIF, BMP or WebP; an error is a clause that follows on the name."""
     with Image.open(io.BytesIO(data), formats=FORMATS) as file:
@@ -95,5 +110,6 @@ def decode_picture(data: bytes) -> Picture:
             alpha=file.mode in ("LA", "RGBA"),
             keyed="transparency" in file.info,
             orientation=int(file.getexif().get(_ORIENTATION, 1)),
-            lossy=file.format in ("JPEG", "MPO", "WEBP"),
+            lossy=file.format in ("JPEG", "MPO", "WEBP")
+            and b"VP8L" not in (data[12:16], data[30:34]),  # of WebP without loss
         )

@@ -133,6 +133,11 @@ def modality(path: Path) -> str:
 def _picture(picture: Picture, path: ImageFile, mask: bool) -> RawImage:
     pixels = picture.mask() if mask else picture.image()
     if mask and picture.lossy:  # what compression did to 0 and 255 is undone, nothing else
+        if 0 < (high := int(pixels.max())) <= 191:
+            raise MueError(
+                f"is compressed with loss and has no value above {high}; of a mask so compressed "
+                "only 0 and 255 can be told apart: save it as PNG or TIFF, from the original"
+            )
         pixels = np.where(pixels < 64, 0, np.where(pixels > 191, 255, pixels)).astype(np.uint8)
     return RawImage(plain_values(np.ascontiguousarray(pixels))[:, None], None, (path,))
 

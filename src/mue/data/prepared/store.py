@@ -135,8 +135,7 @@ class Prepared:
         """Indices of the images of a split, ascending."""
         if split not in SPLITS:
             raise MueError(f"`split` must be one of {', '.join(SPLITS)}, got {split!r}")
-        by_patient = {patient: split_of(patient) for patient in {r.patient for r in self.rows}}
-        found = [i for i, r in enumerate(self.rows) if (r.split or by_patient[r.patient]) == split]
+        found = [i for i, each in enumerate(_splits(self.rows)) if each == split]
         return np.array(found, dtype=np.int64)
 
     def volumes(self) -> dict[tuple[str, str], Geometry]:
@@ -149,6 +148,12 @@ class Prepared:
             }
         except (OSError, ValueError, TypeError, RecursionError) as error:
             raise MueError(f"{path} must list volumes: {error}; import it again") from None
+
+
+def _splits(rows: Sequence[Row]) -> list[Split]:
+    """The split of each image: the one of its source, or by its patient."""
+    by_patient: dict[str, Split] = {name: split_of(name) for name in {row.patient for row in rows}}
+    return [row.split or by_patient[row.patient] for row in rows]
 
 
 def _lengths(meta: Meta, items: np.ndarray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -233,7 +238,7 @@ def write_prepared(
             normalize=choose_normalization(
                 dtype,
                 ct=ct,
-                foreground=np.concatenate([entry.foreground for entry in ordered], axis=1),
+                foreground=np.concatenate([e.foreground for e in _for_training(ordered)], axis=1),
             ),
             left_out=len(rejected),
         )
@@ -248,6 +253,12 @@ def write_prepared(
         content = asdict(meta) | {"origin": origin, "sha256": digests}
         (folder / META).write_text(json.dumps(content, indent=2) + "\n")
     return tuple(rejected)
+
+
+def _for_training(entries: Sequence[_Entry]) -> Sequence[_Entry]:
+    """Those of the train split, or all where there is none: a test set decides nothing."""
+    splits = _splits([entry.row for entry in entries])
+    return [e for e, split in zip(entries, splits, strict=True) if split == "train"] or entries
 
 
 def _checked(
