@@ -20,6 +20,7 @@ from mue.commands.report import (
 )
 from mue.data.build import build_source, check_data
 from mue.data.prepared.splits import Split
+from mue.data.prepared.store import verify_prepared
 from mue.devices import Device
 from mue.evaluation.health import INPUTS, HealthReport, health
 from mue.evaluation.known_modes import ModeEvaluation, evaluate_modes
@@ -76,6 +77,8 @@ def evaluate(
     if out is not None or loaded.source is not None:
         target = output_folder(loaded, out)
         check_report(target / f"report-{split}.json", loaded)
+    if data is not None:
+        verify_prepared(data)
     if data is None:
         scores = evaluate_modes(
             predictor, split=split, inputs=inputs, seed=seed, k=k, progress=show
