@@ -2,6 +2,8 @@
 
 import csv
 import json
+from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -94,8 +96,20 @@ def read(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text()) if path.is_file() else {}
 
 
+def kept(page: Path, columns: Sequence[str]) -> tuple[list[list[str]], list[str]]:
+    """The rows of a table that the page has, and the open findings that belong to it."""
+    lines = page.read_text().splitlines() if page.is_file() else []
+    header = markdown(columns, []).splitlines()[0]
+    if header not in lines:
+        return [], []
+    after = lines[lines.index(header) + 2 :]
+    rows = [line.strip("| ").split(" | ") for line in takewhile(bool, after)]
+    opened = [line.removeprefix("- open: ") for line in lines if line.startswith("- open: ")]
+    return rows, [line for line in opened if line.startswith(tuple(f"{r[0]} " for r in rows))]
+
+
 def write_page(page: Path, *, fuzz: Path = FUZZ, chaos: Path = CHAOS) -> None:
-    """Write the page."""
+    """Write the page. A table whose counts are not at hand stays as it is."""
     columns = ("tried", "read", "changed", "refused")
     counts = read(fuzz)
     rows = [
@@ -105,15 +119,21 @@ def write_page(page: Path, *, fuzz: Path = FUZZ, chaos: Path = CHAOS) -> None:
     total = [f"{sum(c[name] for c in counts.values()):,}" for name in columns]
     findings = [finding for c in counts.values() for finding in c["findings"]]
     rows.append(["all", *total, str(len(findings))])
-    text = _PROMISE + markdown(("kind", *columns, "findings"), rows) + "\n"
-    if disturbed := read(chaos):
-        lines = [
-            [name, f"{c['tried']:,}", f"{c['hit']:,}", str(len(c["findings"]))]
-            for name, c in disturbed.items()
-        ]
-        text += _CHAOS + markdown(("command and disturbance", "tried", "hit", "findings"), lines)
-        text += "\n"
-        findings += [finding for c in disturbed.values() for finding in c["findings"]]
+    header = ("kind", *columns, "findings")
+    if not counts:
+        rows, findings = kept(page, header)
+    text = _PROMISE + markdown(header, rows) + "\n"
+    disturbed, header = read(chaos), ("command and disturbance", "tried", "hit", "findings")
+    lines = [
+        [name, f"{c['tried']:,}", f"{c['hit']:,}", str(len(c["findings"]))]
+        for name, c in disturbed.items()
+    ]
+    opened = [finding for c in disturbed.values() for finding in c["findings"]]
+    if not disturbed:
+        lines, opened = kept(page, header)
+    if lines:
+        text += _CHAOS + markdown(header, lines) + "\n"
+    findings += opened
     with FAILURES.open(newline="") as table:
         named = [[row["failure"], f"`{row['test']}`"] for row in csv.DictReader(table)]
     text += _FAILURES + markdown(("failure", "test"), named) + "\n"
