@@ -224,3 +224,16 @@ def test_one_process_holds_a_folder_and_its_death_frees_it(tmp_path):
     with locked(tmp_path / "run"):
         pass
     assert files(tmp_path / "run") == {}
+
+
+def test_a_folder_that_another_process_made_meanwhile_is_named(tmp_path):
+    def write():
+        with new_folder(tmp_path / "out") as made:
+            (made / "a").write_text("1")
+            (tmp_path / "out").mkdir()
+            (tmp_path / "out" / "theirs").touch()
+
+    with pytest.raises(OSError, match="not empty") as caught:
+        write()
+    assert (caught.value.filename, caught.value.filename2) == (str(tmp_path / "out"), None)
+    assert [p.name for p in tmp_path.rglob("*")] == ["out", "theirs"]

@@ -17,10 +17,11 @@ _staged: ContextVar[dict[Path, Path] | None] = ContextVar("staged", default=None
 
 @contextlib.contextmanager
 def transaction() -> Generator[None]:
-    """Files written by `write_atomic` in this block appear at its end: all of them, or none.
+    """Files written by `write_atomic` in this block appear at its end.
 
-    Each is written to the disk under a temporary name before the first is renamed, so that a full
-    disk, an error or a kill finds the old files in place.
+    Each is written to the disk under a temporary name before the first is renamed, so that an error
+    or a full disk leaves all the old files in place. They are renamed one after the other: each is
+    the old one or the new one, whole, but a kill between two of them leaves new files beside old.
     """
     if _staged.get() is not None:  # part of the one around it
         yield
@@ -112,8 +113,10 @@ def new_folder(path: Path) -> Generator[Path]:
         made.chmod(0o755)
         os.replace(made, path)
     except BaseException as error:
-        if isinstance(error, OSError) and error.filename is None:  # a full disk does not say where
-            error.filename = str(path)
+        if isinstance(error, OSError) and (
+            error.filename is None or Path(error.filename) == made
+        ):  # a full disk does not say where, a rename says the temporary name
+            error.filename, error.filename2 = str(path), None
         shutil.rmtree(made, ignore_errors=True)
         with contextlib.suppress(OSError):  # somebody else's files are in it by now
             for folder in missing:

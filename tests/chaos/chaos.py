@@ -96,8 +96,16 @@ def contents(folder: Path) -> Files:
     }
 
 
-def start(words: Sequence[str], said: Path, before: Callable[[], None] | None = None) -> int:
-    """Fork a process that runs a command; what it says goes to a file."""
+def start(
+    words: Sequence[str],
+    said: Path,
+    before: Callable[[], None] | None = None,
+    grown: Path | None = None,
+) -> int:
+    """Fork a process that runs a command; what it says goes to a file.
+
+    To `grown` it writes by how many bytes its address space has grown at most.
+    """
     pid = os.fork()
     if pid:
         return pid
@@ -110,8 +118,11 @@ def start(words: Sequence[str], said: Path, before: Callable[[], None] | None = 
         faulthandler.enable()
         if before is not None:
             before()
+        began = _address_space("VmSize")
         main(list(words))
         code = 0
+        if grown is not None:
+            grown.write_text(str(_address_space("VmPeak") - began))
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else 0
     except BaseException:
@@ -120,6 +131,12 @@ def start(words: Sequence[str], said: Path, before: Callable[[], None] | None = 
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(code)
+
+
+def _address_space(name: str) -> int:
+    """Bytes of address space of this process, now (VmSize) or at most (VmPeak)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{name}:"))
 
 
 def end(pid: int, said: Path) -> int:
@@ -142,6 +159,7 @@ class Chaos:
         self.work = work
         self.whole: dict[str, Files] = {}
         self.seconds: dict[str, float] = {}
+        self.memory: dict[str, int] = {}  # bytes by which a command grows
         work.mkdir(parents=True, exist_ok=True)
         self._must("data", "new", str(work / "SOURCE"), "--cases", "60")
         images = work / "IMAGES"
@@ -156,7 +174,7 @@ class Chaos:
 
     def _must(self, *words: str) -> None:
         said = self.work / "said"
-        if code := end(start(words, said), said):
+        if code := end(start(words, said, grown=self.work / "grown"), said):
             raise RuntimeError(f"{' '.join(words)} ended with {code}: {said.read_text()}")
 
     def words(self, command: Command, out: Path, root: Path) -> list[str]:
@@ -174,6 +192,7 @@ class Chaos:
             began = time.monotonic()
             self._must(*self.words(COMMANDS[name], out, self.work))
             self.seconds[name] = time.monotonic() - began
+            self.memory[name] = int((self.work / "grown").read_text())
             self.whole[name] = self._kept(COMMANDS[name], out)
         return self.whole[name], self.seconds[name]
 
@@ -199,7 +218,12 @@ class Chaos:
             (root / "place" / "mine.txt").write_text("untouched")
             words, said = self.words(command, out, root), root / "said"
             moment = rng.uniform(0, 1.05 * seconds)
-            before = _limit(disturbance, rng, whole) if disturbance in ("disk", "memory") else None
+            before = None
+            if disturbance == "disk":
+                before = _small_disk(rng, whole)
+            elif disturbance == "memory":
+                before = _little_memory(rng, self.memory[name])
+            removed = set[str]()
             pid = start(words, said, before)
             twin = None
             if disturbance in ("kill", "stop", "remove"):
@@ -209,17 +233,19 @@ class Chaos:
             elif disturbance == "stop":
                 os.kill(pid, rng.choice((signal.SIGTERM, signal.SIGINT, signal.SIGHUP)))
             elif disturbance == "remove":
-                _remove(rng, root / command.reads if command.reads else out)
+                removed = _remove(rng, root / command.reads if command.reads else out, root)
             elif disturbance == "twin":
                 time.sleep(rng.choice((0.0, moment)))
                 twin = start(words, root / "said-twin")
             code = end(pid, said)
             codes = [code] if twin is None else [code, end(twin, root / "said-twin")]
             self._check(command, disturbance, codes, out, root)
-            if disturbance == "remove":  # what was removed is there again
-                words = self.words(command, out, self.work)
+            if disturbance == "remove":
+                self._check_removed(command, code, removed, out, root, whole)
+                words = self.words(command, out, self.work)  # what was removed is there again
             if not self._complete(command, out, whole):
-                if disturbance == "remove":  # it may be the result of what was left
+                no_run = command.reads or not (out / "config.json").is_file()
+                if disturbance == "remove" and no_run:  # it may be the result of what was left
                     shutil.rmtree(out, ignore_errors=True)
                 self._restart(command, words, out, whole, said)
             return any(codes)
@@ -253,6 +279,28 @@ class Chaos:
         if disturbance == "twin" and found != whole:
             raise AssertionError("two commands at once gave another result than one")
 
+    def _check_removed(
+        self, command: Command, code: int, removed: set[str], out: Path, root: Path, whole: Files
+    ) -> None:
+        """Where files were removed meanwhile, only an error, all or the result of the rest is true.
+
+        A training notices no file that is removed of its own folder: the others are right.
+        """
+        found = self._kept(command, out)
+        if code and command.reads and not command.grows and contents(out):
+            raise AssertionError(f"half a result is there: {sorted(found)}")
+        if code or found == whole:
+            return
+        if not command.reads:
+            wrong = [n for n, content in found.items() if whole.get(n) != content]
+            if lost := wrong or sorted(whole.keys() - found.keys() - removed):
+                raise AssertionError(f"it succeeded, and {lost[0]} is lost or wrong")
+            return
+        again, said = root / "rest", root / "said-rest"
+        words = self.words(command, again, root)
+        if end(start(words, said), said) or self._kept(command, again) != found:
+            raise AssertionError(f"it succeeded without {sorted(removed)}, and lost more than that")
+
     def _complete(self, command: Command, out: Path, whole: Files) -> bool:
         return out.is_dir() and self._kept(command, out) == whole
 
@@ -269,30 +317,41 @@ class Chaos:
             raise AssertionError(f"started again, it gives another {wrong[0]}")
 
 
-def _limit(disturbance: str, rng: random.Random, whole: Files) -> Callable[[], None]:
-    """Files of at most so many bytes, as on a full disk; or little more memory than there is."""
-    largest = max(len(content) for content in whole.values())
-    size, more = rng.randrange(largest + 1000), rng.randrange(1 << 28)
+def _small_disk(rng: random.Random, whole: Files) -> Callable[[], None]:
+    """Files of at most so many bytes, as on a full disk."""
+    size = rng.randrange(max(len(content) for content in whole.values()) + 1000)
 
-    def disk() -> None:
+    def limit() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
-    def memory() -> None:
-        now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (now + more, now + more))
-
-    return disk if disturbance == "disk" else memory
+    return limit
 
 
-def _remove(rng: random.Random, folder: Path) -> None:
-    """A file of a folder, or the folder."""
+def _little_memory(rng: random.Random, need: int) -> Callable[[], None]:
+    """A part of the memory that a command needs."""
+    more = int(rng.random() * need)
+
+    def limit() -> None:
+        most = _address_space("VmSize") + more
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+    return limit
+
+
+def _remove(rng: random.Random, folder: Path, root: Path) -> set[str]:
+    """Remove a file of a folder, or the folder at once; returns the names in it that are gone."""
     files = sorted(p for p in folder.rglob("*") if p.is_file()) if folder.is_dir() else []
+    names = {p.relative_to(folder).as_posix() for p in files}
     if rng.random() < 0.2:
-        shutil.rmtree(folder, ignore_errors=True)
-    elif files:
         with contextlib.suppress(FileNotFoundError):
-            rng.choice(files).unlink()
+            folder.rename(root / "removed")
+        return names
+    if files:
+        with contextlib.suppress(FileNotFoundError):
+            (file := rng.choice(files)).unlink()
+            return {file.relative_to(folder).as_posix()}
+    return set()
 
 
 def disturb(

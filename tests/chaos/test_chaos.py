@@ -21,3 +21,25 @@ def test_what_is_disturbed_is_whole_and_goes_on_to_the_same_bytes(tmp_path):
     )
     assert told.returncode == 0, told.stderr
     assert "| export: kill | 1 |" in (tmp_path / "page.md").read_text()
+
+
+def test_success_without_a_file_that_nobody_removed_is_a_finding(tmp_path):
+    """A training that says it succeeded, and whose weights are gone."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "config.json").touch()
+    code = (
+        "import sys, pathlib; sys.path[:0] = ['tests/chaos', 'tests/fuzz', 'benchmarks']\n"
+        "from chaos import COMMANDS, Chaos\n"
+        "root = pathlib.Path(sys.argv[1])\n"
+        "whole = {'config.json': b'', 'weights.safetensors': b'1'}\n"
+        "check = object.__new__(Chaos)._check_removed\n"
+        "given = root / 'out', root, whole\n"
+        "check(COMMANDS['train'], 1, set(), *given)\n"
+        "check(COMMANDS['train'], 0, {'weights.safetensors'}, *given)\n"
+        "check(COMMANDS['train'], 0, {'log.jsonl'}, *given)\n"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, capture_output=True, text=True
+    )
+    assert "line 9" in told.stderr
+    assert "it succeeded, and weights.safetensors is lost or wrong" in told.stderr

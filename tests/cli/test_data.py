@@ -3,6 +3,7 @@
 import errno
 import io
 import json
+import os
 import shutil
 import tarfile
 from pathlib import Path
@@ -237,6 +238,41 @@ def test_a_folder_that_was_altered_is_refused_by_an_inspection(mue, lesions, tmp
     (copy / "masks.bin").unlink()
     assert refused(mue("data", "inspect", "copy"), "masks.bin", "import it again")
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        f"train lidc-exact --data lesions --out out {TINY}",
+        "evaluate model --data lesions --out out",
+        "calibrate model out --data lesions",
+        "compare model model2 --data lesions --out out",
+        "data export lesions --out out",
+    ],
+)
+def test_data_with_a_changed_bit_are_not_used(mue, lesions, lesion_model, tmp_path, arguments):
+    shutil.copytree(lesions, tmp_path / "lesions")
+    for name in ("model", "model2"):
+        shutil.copytree(lesion_model, tmp_path / name)
+    data = bytearray((tmp_path / "lesions" / "masks.bin").read_bytes())
+    data[len(data) // 2] ^= 1
+    (tmp_path / "lesions" / "masks.bin").write_bytes(data)
+    assert refused(mue(*arguments.split()), "masks.bin is not what was imported; import it again")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_name_that_is_not_utf8_is_named_or_left_out(mue, source):
+    name = os.fsdecode(b"a\xff")
+    shutil.copytree(nodule(source).parent, source / name)
+    arguments = ("data", "import", "lidc", source, "--out", "out")
+    said = mue(*arguments)
+    assert said.code == 2
+    assert r"mue: a\xff/nodule-1/images/slice-10.png: has a name that is not UTF-8" in said.err
+    assert not Path("out").exists()
+    said = mue(*arguments, "--skip-bad")
+    assert said.code == 0, said.err
+    assert r"a\xff" in said.out + said.err
+    assert len(open_prepared("out").rows) == 6
 
 
 def test_data_alone_names_what_it_can_do(mue):

@@ -209,6 +209,12 @@ def test_a_report_of_one_model_is_not_replaced_by_that_of_another(mue, folder):
     assert "report-test.json is the report of copy, and this is other" in said.err
 
 
+def test_a_report_nested_too_deeply_is_no_report_of_another(mue, folder):
+    (folder / "report-test.json").write_text("[" * 100_000)
+    assert mue("evaluate", "copy", "--inputs", 2).code == 0
+    assert json.loads((folder / "report-test.json").read_text())["model"] == "copy"
+
+
 def test_libraries_say_nothing_on_stderr():
     code = """if True:
         import logging, sys, warnings

@@ -159,3 +159,22 @@ def test_without_an_image_to_train_on_nothing_is_written(mue, patients, lesion, 
     assert run.code == 2
     assert "at least one image of the split train" in run.err
     assert not Path("run").exists()
+
+
+@pytest.mark.parametrize(
+    ("out", "words"),
+    [
+        (("--out", "full"), "full must be empty or not exist yet"),
+        (("--out", "full/file/x"), "must be a folder to write to, and full/file is a file"),
+        ((), "--out"),
+    ],
+)
+def test_a_folder_that_cannot_be_taken_is_refused_before_a_step_is_timed(
+    mue, own, monkeypatch, out, words
+):
+    Path("full").mkdir()
+    Path("full/file").touch()
+    monkeypatch.setattr("mue.commands.auto._seconds", lambda *_: pytest.fail("it was timed"))
+    said = mue("train", "auto", "--data", own, *out, "--minutes", 1)
+    assert said.code == 2
+    assert words in said.err

@@ -38,6 +38,7 @@ from mue.training.checkpoint import (
     load_state_,
     load_tensors,
     origin,
+    save_tensors,
 )
 from mue.training.log import NonFiniteError, best_validation, read_log, read_validations
 from mue.training.loop import fit
@@ -212,6 +213,52 @@ def test_a_folder_in_which_another_training_runs_is_refused(tiny, tmp_path):
     with locked(out), pytest.raises(MueError, match="is being written to by another process"):
         train(tiny(), out)
     assert files(out) == {}
+
+
+def test_of_two_trainings_in_a_folder_the_second_is_refused(tmp_path):
+    """Two processes, the second started while the first takes its steps."""
+    command = [sys.executable, "-m", "mue", *SMALL.split(), str(tmp_path / "run")]
+    command += ["--compute.compile", "off"]
+    command[command.index("--train.steps") + 1] = "100000"
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, **quiet) as first:
+        try:
+            deadline = time.monotonic() + 120
+            while first.poll() is None and not (tmp_path / "run" / STATE).exists():
+                assert time.monotonic() < deadline, "the run does not begin"
+                time.sleep(0.01)
+            second = subprocess.run([*command, "--resume"], capture_output=True, text=True)
+            assert first.poll() is None
+        finally:
+            first.terminate()
+    assert (second.returncode, second.stdout) == (2, "")
+    assert "is being written to by another process" in second.stderr
+    assert steps(tmp_path / "run") == list(range(1, len(read_log(tmp_path / "run")) + 1))
+
+
+def test_what_a_killed_export_left_in_a_run_is_removed(tiny, trained, tmp_path):
+    left = tmp_path / "run" / ".mue-export"
+    left.mkdir(parents=True)
+    (left / WEIGHTS).touch()
+    train(tiny("exact", ema=0.9), tmp_path / "run")
+    assert same(tmp_path / "run", trained)
+    assert not left.exists()
+
+
+@pytest.mark.parametrize("how", ["one bit", "cut off", "not finite", "of another shape"])
+def test_weights_that_were_damaged_are_written_again_by_resuming(tiny, trained, folder, how):
+    path, tensors = folder / WEIGHTS, load_tensors(folder / WEIGHTS)
+    data = path.read_bytes()
+    name = next(iter(tensors))
+    if how == "one bit":
+        path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    elif how == "cut off":
+        path.write_bytes(data[: len(data) // 2])
+    else:
+        bad = tensors[name] * math.nan if how == "not finite" else tensors[name].reshape(-1)[:1]
+        save_tensors(path, tensors | {name: bad})
+    train(tiny("exact", ema=0.9), folder, resume=True)
+    assert same(folder, trained)
 
 
 def test_weights_that_were_deleted_are_written_again_by_resuming(tiny, trained, folder):

@@ -449,7 +449,7 @@ def own_data(rng: Random, given: Path, out: Path) -> Outcome:
 
 @functools.cache
 def _prepared() -> dict[str, bytes]:
-    """The files of a small folder of prepared data."""
+    """The files of a small folder of prepared data; its pictures are volumes of one slice."""
     rng = Random(0)
     with tempfile.TemporaryDirectory() as name:
         source = Path(name) / "own"
@@ -463,7 +463,12 @@ def _prepared() -> dict[str, bytes]:
             (source / "labelsTr" / f"{case}_r0.png").write_bytes(picture(mask, "png"))
         (Path(name) / "splits.csv").write_text("case,split\na,train\nb,test\n")
         import_folder(source, out=Path(name) / "out", splits=Path(name) / "splits.csv")
-        return {p.name: p.read_bytes() for p in (Path(name) / "out").iterdir()}
+        files = {p.name: p.read_bytes() for p in (Path(name) / "out").iterdir()}
+    listed = [[case, case, np.eye(4).tolist(), [7, 6, 1], 2] for case in "ab"]
+    files[VOLUMES] = json.dumps(listed).encode()
+    meta = json.loads(files[META])
+    meta["sha256"][VOLUMES] = hashlib.sha256(files[VOLUMES]).hexdigest()
+    return files | {META: json.dumps(meta).encode()}
 
 
 def prepared(rng: Random, given: Path, _: Path) -> Outcome:
@@ -475,7 +480,11 @@ def prepared(rng: Random, given: Path, _: Path) -> Outcome:
         files[META] = text.encode("utf-8", "surrogatepass")
         mended = True
     else:
-        files[name] = damaged(files[name], rng)
+        if name == VOLUMES and rng.random() < 0.8:
+            text = json.dumps(_odd_json(json.loads(files[VOLUMES]), rng))
+            files[VOLUMES] = text.encode("utf-8", "surrogatepass")
+        else:
+            files[name] = damaged(files[name], rng)
         mended = name != META and rng.random() < 0.7
         if mended:
             meta = json.loads(files[META])
@@ -484,11 +493,12 @@ def prepared(rng: Random, given: Path, _: Path) -> Outcome:
     for each, content in files.items():
         (given / each).write_bytes(content)
     found = open_prepared(given, verify=True)
+    found.volumes()
     for split in ("train", "test"):
         data = Slices(found, split)
         for i in range(min(len(data), 3)):
             data.case(torch.tensor([i]))
-    changed = [n for n in (IMAGES, MASKS, INDEX, ITEMS) if files[n] != _prepared()[n]]
+    changed = [n for n in (IMAGES, MASKS, INDEX, ITEMS, VOLUMES) if files[n] != _prepared()[n]]
     if changed and not mended:
         raise AssertionError(f"{changed[0]} with a wrong digest was read")
     return CHANGED if changed else SAME

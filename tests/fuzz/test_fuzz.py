@@ -149,3 +149,23 @@ def test_only_the_wait_for_a_core_that_others_have_is_not_counted():
     finally:
         os.sched_setaffinity(0, cores)
     assert 0.45 < counted < shown
+
+
+def test_a_table_without_counts_at_hand_stays_as_it_is(tmp_path):
+    """On a fresh clone there are none, and `make fuzz` keeps others than `make chaos`."""
+    page, fuzz_counts, chaos_counts = (tmp_path / name for name in ("p.md", "f.json", "c.json"))
+    kind = {"tried": 4000, "read": 1, "changed": 0, "refused": 3998, "findings": ["image 7: bad"]}
+    trial = {"tried": 3, "hit": 2, "findings": ["train: kill 1: lost"]}
+    fuzz_counts.write_text(json.dumps({"image": kind}))
+    chaos_counts.write_text(json.dumps({"train: kill": trial}))
+    reliability.write_page(page, fuzz=fuzz_counts, chaos=chaos_counts)
+    whole, none = page.read_text(), tmp_path / "none.json"
+    assert "| train: kill | 3 | 2 | 1 |" in whole
+    for given in ((fuzz_counts, none), (none, chaos_counts), (none, none)):
+        reliability.write_page(page, fuzz=given[0], chaos=given[1])
+        assert page.read_text() == whole
+    chaos_counts.write_text(json.dumps({"train: kill": trial | {"tried": 4, "findings": []}}))
+    reliability.write_page(page, fuzz=none, chaos=chaos_counts)
+    assert "| train: kill | 4 | 2 | 0 |" in page.read_text()
+    assert "- open: image 7: bad" in page.read_text()
+    assert "- open: train" not in page.read_text()

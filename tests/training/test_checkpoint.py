@@ -1,4 +1,5 @@
 import json
+import math
 import struct
 import subprocess
 import sys
@@ -332,11 +333,18 @@ def test_resuming_leaves_the_callers_random_numbers_alone(tiny, tmp_path, name):
 
 
 @pytest.mark.parametrize("names", [["random.cpu"], ["random.cpu", "random.cuda"]])
-def test_the_random_state_that_older_files_hold_is_ignored(tiny, folder, names):
+@pytest.mark.parametrize(
+    "held",
+    [torch.get_rng_state(), torch.zeros(3, dtype=torch.uint8), torch.full((2, 2), math.nan)],
+    ids=["whole", "too short", "not bytes"],
+)
+def test_the_random_state_that_older_files_hold_is_ignored(
+    tiny, folder, names: list[str], held: torch.Tensor
+):
     path = folder / "state.safetensors"
     tensors = safetensors.torch.load_file(path)
     assert not [name for name in tensors if name.startswith("random")]
-    checkpoint.save_tensors(path, tensors | {name: torch.get_rng_state() for name in names})
+    checkpoint.save_tensors(path, tensors | dict.fromkeys(names, held))
     torch.rand(3)
     random, training = torch.get_rng_state(), Training(tiny("exact", ema=0.9), CPU)
     load_state_(folder, training)

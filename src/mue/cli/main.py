@@ -20,6 +20,7 @@ from typing import Annotated, Any, NoReturn, TypeVar
 import tyro
 from tyro.conf import Positional, arg
 
+from mue.atomic import check_folder
 from mue.cli import tables
 from mue.cli.progress import progress_bars
 from mue.commands import train
@@ -305,6 +306,10 @@ def _choice(arguments: list[str], prog: str) -> Choice:
             )
         if resume and out is not None and (out / CONFIG).is_file():
             return Choice(load_config(out), {})
+        if out is None:  # the arguments are parsed once more, and that is said then
+            return choose(EXAMPLE, "cpu")
+        train.check_run_folder(out, resume=resume)
+        check_folder(out)
         return auto(data, minutes=minutes, steps=steps, baseline=baseline, device=device)
 
     return _parse(

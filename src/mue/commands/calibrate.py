@@ -13,7 +13,7 @@ from torch import Tensor
 from mue.atomic import check_new_folder, new_folder
 from mue.commands.report import Progress, load_models, progress_of
 from mue.data.build import build_source, check_data
-from mue.data.prepared.store import open_prepared
+from mue.data.prepared.store import open_prepared, verify_prepared
 from mue.data.source import Source
 from mue.devices import Device
 from mue.errors import MueError
@@ -75,6 +75,8 @@ def calibrate(
     (loaded,) = load_models([model], device=device, plain=True)  # exported weights stay exact
     check_data(loaded.predictor.config.data, data)
     check_new_folder(target)
+    if data is not None:
+        verify_prepared(data)
     found = calibrate_predictor(
         loaded.predictor,
         data,

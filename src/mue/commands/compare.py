@@ -14,7 +14,7 @@ import torch
 from mue.atomic import check_folder, transaction
 from mue.commands.report import Model, Progress, load_models, progress_of, save_report
 from mue.data.prepared.splits import Split
-from mue.data.prepared.store import open_prepared
+from mue.data.prepared.store import open_prepared, verify_prepared
 from mue.devices import Device, device_name
 from mue.evaluation.compare import (
     CURVE_INPUTS,
@@ -81,6 +81,8 @@ def compare(
     check_folder(folder)
     loaded = load_models(models, device=device, plain=True)
     predictors = {model.name: model.predictor for model in loaded}
+    if data is not None:
+        verify_prepared(data)
     found = compare_models(
         predictors,
         data=data,

@@ -22,7 +22,7 @@ from mue.commands.report import (
 )
 from mue.data.build import build_source, check_data
 from mue.data.prepared.splits import Split
-from mue.data.prepared.store import open_prepared
+from mue.data.prepared.store import open_prepared, verify_prepared
 from mue.data.source import Source
 from mue.devices import Device
 from mue.evaluation.answers import split_of_data
@@ -83,6 +83,8 @@ def evaluate(
     if out is not None or loaded.source is not None:
         target = output_folder(loaded, out)
         check_report(target / f"report-{split}.json", loaded)
+    if data is not None:
+        verify_prepared(data)
     if data is None:
         scores = evaluate_modes(
             predictor, split=split, inputs=inputs, seed=seed, k=k, progress=show

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mue.commands.report import Progress
 from mue.data.folder.exporter import export_cases
-from mue.data.prepared.store import open_prepared
+from mue.data.prepared.store import open_prepared, verify_prepared
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,7 @@ def export_folder(
         if progress is not None:
             progress("cases", done, total)
 
+    verify_prepared(data)
     options = export_cases(open_prepared(data), folder, progress=show)
     command = ["mue", "data", "import", "folder", str(folder), *options]
     return ExportedFolderResult(folder, shlex.join([*command, "--out", f"{folder}-prepared"]))

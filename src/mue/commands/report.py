@@ -87,7 +87,7 @@ def check_report(path: Path, model: LoadedModel) -> None:
     """Refuse to replace the report of another model."""
     before, now = None, str(model.source or model.name)
     if path.is_file() and path.stat().st_size < _LARGEST_REPORT:
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             before = json.loads(path.read_bytes())
     if isinstance(before, dict) and before.get("model", now) != now:
         raise MueError(

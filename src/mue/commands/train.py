@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import dataclasses
+import shutil
 import signal
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sized
@@ -21,7 +22,7 @@ from mue.commands.report import HEALTH, save_health, save_report
 from mue.config.schema import Config
 from mue.data.build import build_source, check_data, check_shapes
 from mue.data.prepared.dataset import Slices
-from mue.data.prepared.store import open_prepared
+from mue.data.prepared.store import open_prepared, verify_prepared
 from mue.data.source import Source
 from mue.devices import choose_device
 from mue.errors import MueError
@@ -32,7 +33,7 @@ from mue.models.learner import Learner
 from mue.nn.backbone import Backbone
 from mue.training import checkpoint, distributed
 from mue.training.batches import batch_share, batch_threads
-from mue.training.checkpoint import CONFIG, STATE, WEIGHTS, RunError
+from mue.training.checkpoint import CONFIG, STATE, RunError
 from mue.training.log import (
     LOG,
     LogRecord,
@@ -115,6 +116,8 @@ def train(
         try:
             with group.all_or_none():
                 device, source = _source(config, data, source)
+                if data is not None:
+                    verify_prepared(data)
                 digest = None if data is None else open_prepared(data).digest
                 learner = _complete(
                     seeded_learner(config, backbone) if learner is None else learner
@@ -138,13 +141,13 @@ def train(
                 if group.rank == 0:
                     held.enter_context(locked(folder))
                     for leftover in folder.glob(f"{UNFINISHED}*"):  # of a run that was killed
-                        leftover.unlink()
+                        _remove(leftover)
                     if not _check(folder, config, digest, resume=resume):  # again, now alone in it
                         checkpoint.save_config(folder, config, __version__, digest, reasons)
                 if resume and (folder / STATE).exists():
                     checkpoint.load_state_(folder, training)
-                    if group.rank == 0 and not (folder / WEIGHTS).exists():
-                        checkpoint.save_weights(folder, training)
+                    if group.rank == 0:
+                        checkpoint.restore_weights(folder, training)
                 past = trim_log(folder, training.step)
             say = on_message or (lambda _: None)
             for name, why in (reasons or {}).items():
@@ -235,8 +238,8 @@ def _complete(learner: Learner) -> Learner:
     return learner
 
 
-def _check(folder: Path, config: Config, digest: str | None, *, resume: bool) -> bool:
-    """Refuse a folder that a run cannot take. Whether it holds this run already.
+def check_run_folder(folder: Path, *, resume: bool) -> bool:
+    """Refuse a folder that a run cannot take. Whether it holds a run already.
 
     A run that ended before its first checkpoint has nothing to lose: another may take its place.
     """
@@ -253,6 +256,12 @@ def _check(folder: Path, config: Config, digest: str | None, *, resume: bool) ->
             f"{folder} must be empty or not exist yet, and it holds files; "
             "name another folder, or go on with --resume"
         )
+    return occupied
+
+
+def _check(folder: Path, config: Config, digest: str | None, *, resume: bool) -> bool:
+    """Refuse a folder that this run cannot take. Whether it holds this run already."""
+    occupied = check_run_folder(folder, resume=resume)
     if occupied:
         theirs = dict(_values(checkpoint.load_config(folder)))
         origin = checkpoint.origin(folder)
@@ -266,6 +275,14 @@ def _check(folder: Path, config: Config, digest: str | None, *, resume: bool) ->
                     "resume with the run's own configuration and data, or start in another folder"
                 )
     return occupied
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or a folder."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def _values(section: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

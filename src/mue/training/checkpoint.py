@@ -247,6 +247,14 @@ def save_weights(folder: Path, training: Training) -> None:
     save_tensors(folder / WEIGHTS, training.export())
 
 
+def restore_weights(folder: Path, training: Training) -> None:
+    """Write the weights as they are evaluated where they are missing or damaged."""
+    try:
+        load_weights(folder, training.export())
+    except RunError:
+        save_weights(folder, training)
+
+
 def save_state(folder: Path, training: Training) -> None:
     """Write the weights as evaluated, then all that resuming needs."""
     save_weights(folder, training)

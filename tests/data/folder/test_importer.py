@@ -32,8 +32,8 @@ def nifti(folder: Path, name: str, voxels: np.ndarray, affine: np.ndarray = AFFI
 
 
 def case(images: list[Path], masks: list[Path], name: str = "a") -> CaseFiles:
-    files = (tuple(path.name for path in paths) for paths in (images, masks))
-    return CaseFiles(name, "patient", "val", *files, None)
+    of_image, of_masks = (tuple(path.name for path in paths) for paths in (images, masks))
+    return CaseFiles(name, "patient", "val", of_image, of_masks, None)
 
 
 def read(

@@ -1,9 +1,11 @@
 """Files of every kind, read by one function; what is wrong with one is said in one sentence."""
 
 import gzip
+import lzma
 import os
 import struct
 import tarfile
+import zlib
 from pathlib import Path
 
 import nibabel as nib
@@ -21,7 +23,7 @@ from pydicom.uid import (
 )
 
 from mue.data.images.image import FileInMemory, Limits, limited
-from mue.data.images.reader import decode_file, read_image_file
+from mue.data.images.reader import decode_file, modality, read_image_file
 from mue.errors import MueError
 
 RANDOM = np.random.default_rng(0)
@@ -479,3 +481,66 @@ def test_limits_hold_where_they_are_set_and_nowhere_else(tmp_path):
     with limited(Limits(pixels=199)), pytest.raises(MueError, match="10 x 20 pixels; 1 to 199"):
         read_image_file(tmp_path / "a.png")
     assert read_image_file(tmp_path / "a.png").pixels.shape == (1, 1, 10, 20)
+
+
+def test_a_deflated_file_is_not_inflated_however_long_its_version_is(ct_slice, tmp_path):
+    data = ct_slice(np.zeros((8, 8)), 0.0, "1.2")
+    data.file_meta.TransferSyntaxUID = DeflatedExplicitVRLittleEndian
+    data.save_as(tmp_path / "a.dcm", enforce_file_format=True)
+    raw = (tmp_path / "a.dcm").read_bytes()
+    version = raw.index(b"\x02\0\x01\0OB")
+    length = b"OB\0\0" + (8000).to_bytes(4, "little")
+    raw = raw[: version + 4] + length + bytes(8000) + raw[version + 14 :]
+    (tmp_path / "a.dcm").write_bytes(raw)
+    assert read_image_file(tmp_path / "a.dcm").pixels.shape == (1, 1, 8, 8)
+    with limited(Limits(bytes=1 << 20)), pytest.raises(MueError, match="deflated as a whole"):
+        read_image_file(tmp_path / "a.dcm")
+
+
+def test_a_fifo_among_slices_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "a.dcm")
+    assert modality(tmp_path / "a.dcm") == ""
+    with pytest.raises(MueError, match="is not a file"):
+        read_image_file(tmp_path / "a.dcm")
+
+
+@pytest.mark.parametrize("compression", ["zlib", "lzma", "packbits"])
+def test_a_tiff_that_decompresses_to_more_than_it_claims_is_refused(tmp_path, compression):
+    content = {
+        "zlib": zlib.compress(bytes(1 << 24)),
+        "lzma": lzma.compress(bytes(1 << 24)),
+        "packbits": b"\x81\0" * 7,
+    }[compression]
+    number = {"zlib": 8, "lzma": 34925, "packbits": 32773}[compression]
+    tifffile.imwrite(
+        tmp_path / "a.tif",
+        iter([content]),
+        shape=(8, 8),
+        dtype=np.uint8,
+        compression=8,
+        rowsperstrip=8,
+    )
+    with tifffile.TiffFile(tmp_path / "a.tif", mode="r+") as file:
+        file.pages.first.tags["Compression"].overwrite(number)
+    with pytest.raises(MueError, match="holds more than the 64 bytes that a part of it claims"):
+        read_image_file(tmp_path / "a.tif")
+
+
+def test_packbits_and_lzma_are_read(tmp_path):
+    values = np.repeat(random((40, 7), "uint8"), 3, axis=1)
+    with Image.fromarray(values) as image:
+        image.save(tmp_path / "a.tif", compression="packbits")
+    tifffile.imwrite(tmp_path / "b.tif", values, compression="lzma", rowsperstrip=16)
+    for name in "ab":
+        assert np.array_equal(read_image_file(tmp_path / f"{name}.tif").pixels[0, 0], values)
+
+
+def test_a_scaled_volume_is_measured_as_the_floats_it_becomes(tmp_path):
+    image = nib.Nifti1Image(np.zeros((8, 8, 8), np.uint8), np.eye(4))
+    with limited(Limits(bytes=2048)):
+        nib.save(image, tmp_path / "a.nii")
+        assert read_image_file(tmp_path / "a.nii").pixels.dtype == np.uint8
+        image.header.set_slope_inter(2.0, 1.0)
+        nib.save(image, tmp_path / "a.nii")
+        with pytest.raises(MueError, match="at most 2048 bytes are read"):
+            read_image_file(tmp_path / "a.nii")

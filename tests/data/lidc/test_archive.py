@@ -219,3 +219,19 @@ def test_what_is_neither_a_file_nor_a_folder_is_not_opened(tmp_path: Path):
     for path in (tmp_path / "s.tar", Path("/dev/zero")):
         with pytest.raises(MueError, match="there is no file or folder"):
             expand_sources([path])
+
+
+@pytest.mark.parametrize("spoil", ["cut off", "zeroed", "cut off at the end"])
+def test_an_archive_without_the_rest_of_its_files_is_damaged(pack: Make, spoil: str):
+    """The second file's header is at byte 1,024, the end of all files at 4,096."""
+    source = pack(FILES, "s.tar")
+    data = bytearray(source.read_bytes())
+    if spoil == "zeroed":
+        data[1024:1536] = bytes(512)
+    else:
+        del data[1024 if spoil == "cut off" else 4096 - 512 :]
+    source.write_bytes(data)
+    *_, last = all_of(source)
+    assert isinstance(last, Rejected)
+    why = "a header is damaged" if spoil == "zeroed" else "its end is missing"
+    assert last.why == f"is truncated or damaged as an archive ({why})"

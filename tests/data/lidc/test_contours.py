@@ -275,3 +275,18 @@ def test_entities_are_refused_in_any_encoding(encoding: str):
 def test_xml_beyond_its_limit_is_not_parsed():
     with pytest.raises(MueError, match="has more than the 8388608 bytes that a reading may have"):
         read_message(b"<a>" + b"<a/>" * 2**21 + b"</a>")
+
+
+@pytest.mark.parametrize(
+    ("annotations", "points", "words"),
+    [
+        (300, [(1, 1), (2, 2)], "has 300 annotations; at most 256 are read"),
+        (200, [(x, x) for x in range(300)], "has 12000000 annotations times points"),
+        (1, [(0, 0), (1, 4000)] * 600, "rows that its contours go through"),
+        (100, [(0, 0), (4000, 4000)], "pixels in the boxes around its contours"),
+    ],
+)
+def test_contours_that_would_take_minutes_are_refused(annotations, points, words):
+    body = f"<unblindedReadNodule>{roi(*points)}</unblindedReadNodule>" * annotations
+    with pytest.raises(MueError, match=words):
+        read_message(message(body))

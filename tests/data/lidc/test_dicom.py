@@ -439,3 +439,15 @@ def test_a_header_with_a_number_of_one_byte_is_named(folder: Make):
 def test_a_truncated_xml_is_named(folder: Make):
     _, bad = imported(folder(scan(xml([FAR])[:-5])))
     assert "truncated or damaged as XML" in bad[0].why
+
+
+def test_a_deflated_file_is_refused_however_long_its_version_is(folder: Make):
+    """The file meta begins with bytes of any length, so that what follows is far from the start."""
+    files = scan(xml([ONE]))
+    name = next(name for name in files if name.endswith(".dcm"))
+    raw = dcm(0, syntax=DeflatedExplicitVRLittleEndian)
+    version = raw.index(b"\x02\0\x01\0OB")
+    length = b"OB\0\0" + (8000).to_bytes(4, "little")
+    files[name] = raw[: version + 4] + length + bytes(8000) + raw[version + 14 :]
+    _, bad = imported(folder(files))
+    assert "is deflated as a whole" in bad[0].why

@@ -267,3 +267,10 @@ def test_a_slice_by_another_name_is_left_out(write: Callable[..., Path], name: o
 def test_a_number_of_thousands_of_digits_is_no_key(write: Callable[..., Path], digits: int):
     with pytest.raises(MueError, match="has a int as a key"):
         imported(write({10**digits: entry()}))
+
+
+def test_one_entry_under_many_names_is_not_unfolded_without_end(write: Callable[..., Path]):
+    one = entry(image=np.zeros((64, 64)), masks=[np.zeros((64, 64)) for _ in range(4)])
+    source = write({f"a_{i}": one for i in range(1000)})
+    with pytest.raises(MueError, match="unfolds to far more than"):
+        imported(source)

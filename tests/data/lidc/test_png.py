@@ -1,6 +1,9 @@
 import io
+import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -235,3 +238,52 @@ def test_slices_whose_other_files_never_come_fill_no_memory(
     monkeypatch.setattr("mue.data.lidc.png._MAX_KEPT", 200)
     with pytest.raises(MueError, match="put the files of a slice next to each other"):
         imported(pack(files))
+
+
+def picture(image: Image.Image, **options: Any) -> bytes:
+    out = io.BytesIO()
+    image.save(out, "PNG", **options)
+    return out.getvalue()
+
+
+def of_16_bit_colour() -> bytes:
+    """A PNG of 8 x 8 pixels, all of (258, 258, 258)."""
+    rows = zlib.compress((b"\0" + b"\1\2" * 24) * 8)
+    header = struct.pack(">IIBBBBB", 8, 8, 16, 2, 0, 0, 0)
+    chunks = [(b"IHDR", header), (b"IDAT", rows), (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(c)) + k + c + struct.pack(">I", zlib.crc32(k + c)) for k, c in chunks
+    )
+
+
+GREY = Image.new("L", (8, 8), 8)
+
+
+@pytest.mark.parametrize(
+    ("part", "data", "words"),
+    [
+        ("images", of_16_bit_colour(), "more than 8 bits a pixel"),
+        ("images", picture(Image.new("RGB", (8, 8), (9, 8, 8))), "is in colour"),
+        ("images", picture(Image.new("LA", (8, 8), (9, 8))), "has transparent pixels"),
+        ("images", picture(GREY, save_all=True, append_images=[Image.new("L", (8, 8))]), "animat"),
+        ("mask-1", picture(Image.new("RGB", (8, 8), (255, 0, 0))), "is in colour"),
+    ],
+)
+def test_what_would_not_keep_its_values_as_grey_is_refused(
+    nodule: Callable[..., Files], folder: Make, part: str, data: bytes, words: str
+):
+    name = f"LIDC-IDRI-0001/nodule-0/{part}/slice-0.png"
+    items, bad = imported(folder(nodule() | {name: data}))
+    assert not items
+    assert words in bad[0].why
+
+
+def test_a_slice_is_turned_as_exif_says(nodule: Callable[..., Files], folder: Make):
+    files, name = nodule(), "LIDC-IDRI-0001/nodule-0/images/slice-0.png"
+    exif = Image.Exif()
+    exif[274] = 3  # half a turn
+    with Image.open(io.BytesIO(files[name])) as image:
+        before = np.array(image)
+        files[name] = picture(image, exif=exif)
+    items, _ = imported(folder(files))
+    assert np.array_equal(items[0].image[0], before[::-1, ::-1])

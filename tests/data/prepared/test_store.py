@@ -1,6 +1,7 @@
 import dataclasses
 import errno
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -13,8 +14,9 @@ from mue.data.images.image import Geometry
 from mue.data.prepared.encode import FOREGROUND, foreground_pixels
 from mue.data.prepared.item import Item, Rejected
 from mue.data.prepared.splits import SPLITS, Split, split_of
-from mue.data.prepared.store import Prepared, open_prepared, write_prepared
+from mue.data.prepared.store import Prepared, open_prepared, verify_prepared, write_prepared
 from mue.data.prepared.summary import summarize
+from mue.errors import MueError
 
 FILES = {"meta.json", "index.csv", "items.npy", "images.bin", "masks.bin", "volumes.json"}
 
@@ -618,3 +620,65 @@ def test_an_array_with_objects_in_it_is_not_unpickled(folder):
     np.save(folder / "items.npy", np.array([{"a": 1}]), allow_pickle=True)
     with pytest.raises(ValueError, match=r"items.npy must be a whole array"):
         open_prepared(folder)
+
+
+@pytest.mark.parametrize("name", sorted(FILES - {"meta.json"}))
+def test_a_changed_bit_is_found_before_the_data_are_used(some, tmp_path, name):
+    write_prepared(some, tmp_path / "out", {})
+    verify_prepared(tmp_path / "out")
+    data = bytearray((tmp_path / "out" / name).read_bytes())
+    data[-1] ^= 1
+    (tmp_path / "out" / name).write_bytes(data)
+    verify_prepared(tmp_path / "out", max_bytes=len(data) - 1)  # beyond the limit, `inspect` does
+    with pytest.raises(MueError, match=f"{name} is not what was imported"):
+        verify_prepared(tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_a_fifo_in_a_prepared_folder_is_not_waited_for(some, tmp_path, name):
+    write_prepared(some, tmp_path / "out", {})
+    (tmp_path / "out" / name).unlink()
+    os.mkfifo(tmp_path / "out" / name)
+    with pytest.raises(MueError, match=str(tmp_path)):
+        open_prepared(tmp_path / "out").volumes()
+
+
+AFFINE = np.eye(4).tolist()
+
+
+@pytest.mark.parametrize(
+    "volume",
+    [
+        ["p", "n", AFFINE, [5, 3, 1], 3],
+        ["p", "n", AFFINE, [5, 3, 1], True],
+        ["p", "n", AFFINE, [5, 3, 1], 1.0],
+        ["p", "n", AFFINE, [5, 3, 0], 2],
+        ["p", "n", AFFINE, [5.0, 3, 1], 2],
+        ["p", "n", AFFINE, [5, 4, 1], 2],
+        ["p", "n", AFFINE, 5, 2],
+        ["p", "n", [[1]], [5, 3, 1], 2],
+        ["p", "n", [[10**400] * 4] * 4, [5, 3, 1], 2],
+        ["p", "n", [[float("inf")] * 4] * 4, [5, 3, 1], 2],
+        ["p", 1, AFFINE, [5, 3, 1], 2],
+        ["p", "n"],
+        1,
+    ],
+)
+def test_volumes_that_are_none_are_refused(tmp_path, volume):
+    write_prepared([item()], tmp_path / "out", {})
+    path = tmp_path / "out" / "volumes.json"
+    path.write_text(json.dumps([["p", "n", AFFINE, [5, 3, 1], 2]]))
+    found = open_prepared(tmp_path / "out").volumes()["p", "n"]
+    assert (found.shape, found.axis) == ((5, 3, 1), 2)
+    path.write_text(json.dumps([volume]))
+    with pytest.raises(MueError, match=r"volumes.json must list volumes: .*; import it again"):
+        open_prepared(tmp_path / "out").volumes()
+
+
+@pytest.mark.parametrize("part", ["patient", "case", "slice", "source"])
+def test_a_name_that_is_not_utf8_is_rejected_in_a_sentence(tmp_path, part):
+    bad = dataclasses.replace(item(), **{part: "a\udcff"})
+    with pytest.raises(MueError, match="has a name that is not UTF-8; rename it"):
+        write_prepared([bad], tmp_path / "out", {})
+    (rejected,) = write_prepared([bad, item()], tmp_path / "out", {}, skip_bad=True)
+    assert rejected.why == "has a name that is not UTF-8; rename it"

@@ -104,10 +104,10 @@ def _have_positions(frames: Sequence[_Frame]) -> bool:
 
 
 def _header(file: ImageFile) -> Dataset:
-    with file.open("rb") as opened:
-        start = opened.read(4096)
+    if not file.is_file():  # a FIFO, which would be waited for
+        raise MueError(f"holds {file.name}, which is not a file")
     size = file.stat().st_size
-    if DeflatedExplicitVRLittleEndian.encode() in start and size * _INFLATED > max_bytes():
+    if size * _INFLATED > max_bytes() and _names_deflation(file):
         raise MueError(f"has {size} bytes that are deflated as a whole; save it without")
     with file.open("rb") as opened:
         head = dcmread(opened, stop_before_pixels=True)
@@ -116,6 +116,17 @@ def _header(file: ImageFile) -> Dataset:
     if "Rows" not in head or "Columns" not in head:
         raise MueError("is DICOM without an image")
     return head
+
+
+def _names_deflation(file: ImageFile) -> bool:
+    """Whether a file may be deflated as a whole: where it says so, other elements may precede."""
+    name, before = DeflatedExplicitVRLittleEndian.encode(), b""
+    with file.open("rb") as opened:
+        while chunk := opened.read(1 << 20):
+            if name in before + chunk:
+                return True
+            before = chunk[-len(name) :]
+    return False
 
 
 def _frame_count(head: Dataset) -> int:

@@ -112,6 +112,12 @@ class Geometry:
         rows, columns = (i for i in (2, 1, 0) if i != self.axis)
         return float(mm[rows]), float(mm[columns])
 
+    @property
+    def slice_size(self) -> tuple[int, int]:
+        """Height and width of a slice."""
+        h, w = (self.shape[i] for i in (2, 1, 0) if i != self.axis)
+        return h, w
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RawImage:

@@ -29,7 +29,8 @@ def read_nifti(path: ImageFile) -> tuple[Shaped[np.ndarray, "c k j i"], Float[np
                 channels = int(np.prod(shape[3:]))
                 i, j, k = (*shape[:3], 1, 1, 1)[:3]
                 dtype = header.get_data_dtype()
-                check_size((channels, k, j, i), dtype)
+                scaled = header.get_slope_inter() not in ((None, None), (1, 0))
+                check_size((channels, k, j, i), np.float64 if scaled else dtype)
                 size = int(header.get_data_offset()) + channels * k * j * i * dtype.itemsize
                 if not 0 <= size - len(head) <= max_bytes():
                     raise MueError(f"claims to begin its voxels at {header.get_data_offset()}")

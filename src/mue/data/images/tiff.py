@@ -1,6 +1,8 @@
 """TIFF: 8 and 16 bits and floats, any number of channels, pages as slices."""
 
+import lzma
 import struct
+import zlib
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,8 @@ from mue.errors import MueError
 
 _OPACITY = (1, 2)  # kinds of an extra sample
 _MAX_PAGES = 1 << 14
+_DEFLATE, _LZMA, _PACKBITS = (8, 32946, 50013), 34925, 32773  # compressions
+_LZMA_MEMORY = 1 << 28
 
 
 def read_tiff(path: ImageFile, *, mask: bool) -> Shaped[np.ndarray, "c k h w"]:
@@ -32,6 +36,8 @@ def read_tiff(path: ImageFile, *, mask: bool) -> Shaped[np.ndarray, "c k h w"]:
         h, w = shape[axes.index("Y")], shape[axes.index("X")]
         channels = int(np.prod([n for a, n in zip(axes, shape, strict=True) if a in "SC"]))
         check_size((channels, slices, h, w), series.dtype or np.uint8)
+        for each in series.pages:
+            _check_segments(file, each)
         try:
             pixels = series.asarray()
         except ValueError as error:
@@ -59,6 +65,35 @@ def _check_pages(file: TiffFile) -> None:
         after = handle.read(tiff.offsetsize)
         at = struct.unpack(tiff.offsetformat, after)[0] if len(after) == tiff.offsetsize else 0
         at = at if at < handle.size else 0
+
+
+def _check_segments(file: TiffFile, page: Any) -> None:
+    """Refuse strips and tiles that decompress to more than they claim: tifffile takes any size."""
+    if page is None or page.compression not in (*_DEFLATE, _LZMA, _PACKBITS):
+        return
+    claimed = int(np.prod(page.chunks)) * page.dtype.itemsize
+    for offset, size in zip(page.dataoffsets, page.databytecounts, strict=True):
+        file.filehandle.seek(offset)
+        data = file.filehandle.read(size)
+        if page.compression == _PACKBITS:
+            length = _unpacked_length(data)
+        elif page.compression == _LZMA:
+            unpacker = lzma.LZMADecompressor(memlimit=_LZMA_MEMORY)
+            length = len(unpacker.decompress(data, claimed + 1))
+        else:
+            length = len(zlib.decompressobj().decompress(data, claimed + 1))
+        if length > claimed:
+            raise MueError(f"holds more than the {claimed} bytes that a part of it claims")
+
+
+def _unpacked_length(data: bytes) -> int:
+    """Bytes that PackBits makes of these: runs of one byte, and bytes that are copied."""
+    length = at = 0
+    while at < len(data):
+        n = data[at]
+        length += 257 - n if n > 128 else n + 1 if n < 128 else 0
+        at += 2 if n > 128 else n + 2 if n < 128 else 1
+    return length
 
 
 def _samples(

@@ -3,7 +3,6 @@
 import gzip
 import io
 import os
-import sys
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -147,9 +146,7 @@ def _iterate_archive(
                             stream.seek(info.offset_data)
                             path = f"{source.name}/{name}"
                             yield _read(stream.read_file, need, info.size, name, path)
-                if any(stream.last):  # zeros mark the end of an archive
-                    raise tarfile.ReadError("a header is damaged")
-                stream.seek(sys.maxsize)  # gzip's checksum is at its end
+                stream.end()
         except (tarfile.TarError, EOFError, zlib.error, OSError, RecursionError) as error:
             yield Rejected(source.name, f"is truncated or damaged as an archive ({error})")
 
@@ -174,6 +171,19 @@ class _ForwardReader:
             raise tarfile.ReadError("its members overlap")
         while self._at < to and self._take(min(_CHUNK, to - self._at)):
             pass
+
+    def end(self) -> None:
+        """Refuse an archive without its end: zeros for a header, and nothing but zeros after it.
+
+        Else one that was cut off between two files, or of which a header was zeroed, would hold
+        fewer files, unsaid. Behind the zeros, gzip has its checksum.
+        """
+        if len(self.last) < tarfile.BLOCKSIZE:
+            raise tarfile.ReadError("its end is missing")
+        while self.last:
+            if any(self.last):
+                raise tarfile.ReadError("a header is damaged")
+            self._take(_CHUNK)
 
     def read(self, count: int) -> bytes:
         self.headers += max(0, count)

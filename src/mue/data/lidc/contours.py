@@ -15,6 +15,10 @@ from mue.errors import MueError
 
 MAX_XML_BYTES = 8 * 2**20
 """Size of the largest XML that is read: as a tree it takes some 30 times as much memory."""
+_MAX_ANNOTATIONS, _MAX_ROWS, _MAX_AREA = 256, 1 << 22, 1 << 28
+"""Of a reading: annotations, rows that contours go through, pixels of the boxes around them."""
+_MAX_PAIRS = 1 << 23
+"""Annotations times points: of each the nearest to every annotation is found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,27 @@ def read_message(data: bytes) -> Reading | None:
             contours = tuple(contour for contour in rois if len(contour.points) > 1)
             if any(contour.inclusion for contour in contours):
                 annotations.append(Annotation(rater, contours))
+    _check_work(annotations)
     return Reading(series, tuple(annotations))
+
+
+def _check_work(annotations: Sequence[Annotation]) -> None:
+    """Refuse what would take minutes to group and to fill; no reading of LIDC-IDRI comes near."""
+    rows = area = points = 0
+    for contour in (c for annotation in annotations for c in annotation.contours):
+        y = contour.points[:, 1]
+        rows += int(np.abs(y - np.roll(y, 1)).sum())
+        area += int(np.prod(np.ptp(contour.points, axis=0) + 1))
+        points += len(y)
+    many = len(annotations)
+    for what, number, largest in (
+        ("annotations", many, _MAX_ANNOTATIONS),
+        ("annotations times points", many * points, _MAX_PAIRS),
+        ("rows that its contours go through", rows, _MAX_ROWS),
+        ("pixels in the boxes around its contours", area, _MAX_AREA),
+    ):
+        if number > largest:
+            raise MueError(f"has {number} {what}; at most {largest} are read")
 
 
 def _contour(roi: ET.Element) -> Contour:

@@ -24,6 +24,7 @@ from mue.data.prepared.item import Item, Key, Rejected
 from mue.errors import MueError
 
 _MAX_HOUNSFIELD = 1e6  # far beyond metal, at some 30,000
+_MAX_MILLIMETRES = 1e6
 _DEFAULT_SIZE = 128  # side of a crop, as in the slices layout
 _HEADER_BYTES = {
     ".xml": contours.MAX_XML_BYTES + 1,
@@ -100,14 +101,13 @@ def read(
 
 
 def _header(file: File) -> _Header:
-    if DeflatedExplicitVRLittleEndian.encode() in file.data[:4096]:
-        raise MueError("is deflated as a whole, to an unknown size; write it uncompressed")
+    _check_deflation(file.data)
     try:
         data = dcmread(io.BytesIO(file.data), stop_before_pixels=True)
         position, spacing = data.get("ImagePositionPatient"), data.get("PixelSpacing")
         thickness = data.get("SliceThickness")
         for number in (*(position or ()), *(spacing or ()), thickness or 0):
-            if not math.isfinite(number):
+            if not abs(number) < _MAX_MILLIMETRES:
                 raise MueError(f"a position or size is {number}")
         return _Header(
             name=file.name,
@@ -119,6 +119,12 @@ def _header(file: File) -> _Header:
         )
     except Exception as error:  # for a damaged file, pydicom raises any
         raise MueError(f"is truncated or damaged as DICOM ({_brief(error)})") from error
+
+
+def _check_deflation(data: bytes) -> None:
+    """Refuse a file that names deflation, wherever: elements of any length may precede."""
+    if DeflatedExplicitVRLittleEndian.encode() in data:
+        raise MueError("is deflated as a whole, to an unknown size; write it uncompressed")
 
 
 def _brief(error: Exception) -> str:
@@ -173,6 +179,7 @@ def _items(
     file: File, crops: Sequence[tuple[Key, list[Annotation]]], size: int, window: Window
 ) -> Iterator[Item | Rejected]:
     try:
+        _check_deflation(file.data)
         data = dcmread(io.BytesIO(file.data))
         uid, hounsfield = str(data.SOPInstanceUID), _hounsfield(data)
         rows, columns = data.get("PixelSpacing") or (None, None)

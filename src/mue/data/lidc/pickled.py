@@ -29,6 +29,8 @@ NODULE = "unknown"
 """The nodule of every item: the file does not say which slices show the same one."""
 Spend = Callable[[int], None]
 """Called with the number of bytes that a pickle makes out of others."""
+_UNFOLDED = 16
+"""Times the size of a pickle that its items may have: its arrays may share a mask, not more."""
 _KINDS = re.compile(r"[<>|=]?(?:b1|[iu][1248]|f[248])")
 
 
@@ -61,13 +63,25 @@ def read(
     if not isinstance(table, dict):
         yield Rejected(source.name, "must be a dictionary of slices, and is not")
         return
+    left = _UNFOLDED * file_size  # bytes of items: many may be one entry under many names
     for name in list(table):
         entry = table.pop(name)
         if not isinstance(name, str | int) or (isinstance(name, int) and abs(name) >= 2**63):
             yield Rejected(source.name, "has a slice that is not named by a string or a number")
         else:
             printed = str(name) if str(name).isprintable() else ascii(name)
+            left -= _bytes_of(entry)
+            if left < 0:
+                raise MueError(
+                    f"the pickle {source.name} unfolds to far more than {file_size} bytes"
+                )
             yield _item(str(name), entry, f"{source.name}/{printed}", size)
+
+
+def _bytes_of(entry: object) -> int:
+    """Bytes of the item that an entry becomes, before it is cropped."""
+    image = entry.get("image") if isinstance(entry, dict) else None
+    return (1 + RATERS) * image.array.size if isinstance(image, _Array) else 0
 
 
 def _item(name: str, entry: object, path: str, size: int | None) -> Item | Rejected:

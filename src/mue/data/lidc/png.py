@@ -4,19 +4,16 @@ slices   LIDC-IDRI-XXXX/nodule-N/{images,mask-0..3}/slice-K.png
 crops    {train,val,test}/images/….png and gt/…_l0..l3.png, of the Probabilistic U-Net
 """
 
-import io
 import re
 import struct
-import zlib
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Bool, UInt8
-from PIL import Image
 
-from mue.data.images.png import SIGNATURE, read_chunks
+from mue.data.images.png import SIGNATURE, decode_png
 from mue.data.lidc import MAX_SIDE, RATERS
 from mue.data.lidc.archive import MAX_FILE_BYTES, File, Progress, iterate_files
 from mue.data.prepared.item import Item, Key, Rejected
@@ -150,28 +147,34 @@ def _item(files: dict[int | None, File], key: Key, size: int | None) -> Item | R
     )
 
 
-def decode_image(data: bytes) -> UInt8[np.ndarray, "h w"]:
-    """The grey values of a PNG; an error is a clause that follows on the file's name."""
+def decode_image(data: bytes, *, mask: bool = False) -> UInt8[np.ndarray, "h w"]:
+    """The grey values of a PNG; an error is a clause that follows on the file's name.
+
+    With `mask`, of a palette with colours the indices.
+    """
     if not data.startswith(SIGNATURE) or len(data) < 24:
         raise MueError("is not a PNG")
     w, h = struct.unpack(">II", data[16:24])  # before memory of that size is taken
     if not (0 < w <= MAX_SIDE and 0 < h <= MAX_SIDE):
         raise MueError(f"is {h}×{w} pixels; at most {MAX_SIDE}×{MAX_SIDE} are read")
-    for _ in read_chunks(data):  # Pillow verifies no checksum of the pixels
-        pass
     try:
-        with Image.open(io.BytesIO(data), formats=["PNG"]) as image:
-            if image.mode.startswith(("I", "F")):
-                raise MueError("has more than 8 bits a pixel; convert it to 8-bit grey")
-            return np.array(image.convert("L"))
-    except (OSError, SyntaxError, EOFError, struct.error, zlib.error) as error:
+        picture = decode_png(data)
+        pixels = picture.mask() if mask else picture.image()
+    except MueError:
+        raise
+    except Exception as error:  # for damaged bytes, the decoder raises any
         raise MueError(f"is a truncated or damaged PNG ({error})") from error
+    if pixels.dtype != np.uint8:
+        raise MueError("has more than 8 bits a pixel; convert it to 8-bit grey")
+    if (pixels != pixels[:1]).any():
+        raise MueError("is in colour; convert it to 8-bit grey")
+    return np.ascontiguousarray(pixels[0])
 
 
 @lru_cache(maxsize=64)
 def decode_mask(data: bytes) -> Bool[np.ndarray, "h w"]:
     """The mask in a PNG, of 0 and 255 or of 0 and 1. Read-only: equal files share one array."""
-    mask = binarize(decode_image(data))
+    mask = binarize(decode_image(data, mask=True))
     mask.setflags(write=False)
     return mask
 

@@ -83,6 +83,8 @@ def _flaw(item: Item, classes: int) -> str | None:
     """What is wrong with an item, as a clause that follows on its name."""
     (c, *size), (r, *mask_size), dtype = item.image.shape, item.masks.shape, item.image.dtype
     weights = item.weights
+    if any("\ud800" <= c <= "\udfff" for c in "".join((*item.key, item.source))):
+        return "has a name that is not UTF-8; rename it"
     if dtype.name not in get_args(Dtype):
         return f"has values of the type {dtype}, which is not prepared"
     if size != mask_size:

@@ -57,6 +57,8 @@ MAX_CLASSES = 256
 _COLUMNS = (*(field.name for field in fields(Row)), "weights")
 _MAX_META_BYTES, _MAX_INDEX_BYTES = 1 << 20, 1 << 30
 _SYNC_BYTES = 1 << 26
+VERIFIED_BYTES = 1 << 30
+"""Bytes of the largest file whose digest is compared whenever prepared data is used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,12 +144,13 @@ class Prepared:
         """The geometry of each volume, by its patient and case."""
         path = self.folder / VOLUMES
         try:
-            return {
-                (patient, case): Geometry(np.array(affine, dtype=np.float64), (i, j, k), axis)
-                for patient, case, affine, (i, j, k), axis in json.loads(path.read_bytes())
-            }
-        except (OSError, ValueError, TypeError, RecursionError) as error:
+            found = dict(map(_volume, json.loads(_read(path, _MAX_INDEX_BYTES))))
+            for row, (h, w) in zip(self.rows, self.items[["h", "w"]].tolist(), strict=True):
+                if (g := found.get(row.key[:2])) is not None and g.slice_size != (h, w):
+                    raise MueError(f"{row.id} has {h} x {w} pixels, and its volume {g.slice_size}")
+        except (OSError, ValueError, TypeError, OverflowError, RecursionError) as error:
             raise MueError(f"{path} must list volumes: {error}; import it again") from None
+        return found
 
 
 def _splits(rows: Sequence[Row]) -> list[Split]:
@@ -373,16 +376,9 @@ def _digest(path: Path) -> str:
 def open_prepared(folder: str | Path, *, verify: bool = False) -> Prepared:
     """Open a prepared folder. Only the index is read; `verify` reads all and compares digests."""
     folder = Path(folder)
-    path = folder / META
-    if not path.is_file():
-        raise MueError(
-            f"{folder} is not prepared data: it must hold {META}; make it by `mue data import`"
-        )
-    content = _read(path, _MAX_META_BYTES)
-    meta, origin, digests = _read_meta(path, content)
-    for name in digests if verify else ():
-        if not (folder / name).is_file() or _digest(folder / name) != digests[name]:
-            raise MueError(f"{folder / name} is not what was imported; import it again")
+    if verify:
+        verify_prepared(folder, max_bytes=None)
+    content, meta, origin, _ = _open_meta(folder)
     rows, weights = _read_index(folder / INDEX)
     if len(rows) != meta.images:
         raise MueError(
@@ -403,7 +399,35 @@ def open_prepared(folder: str | Path, *, verify: bool = False) -> Prepared:
     )
 
 
+def verify_prepared(folder: str | Path, *, max_bytes: int | None = VERIFIED_BYTES) -> None:
+    """Refuse a prepared folder whose files have changed since the import, by their digests.
+
+    To compare a GiB takes one to three seconds. So larger files are compared by `mue data inspect
+    --verify` alone, with `max_bytes` None.
+    """
+    folder = Path(folder)
+    *_, digests = _open_meta(folder)
+    for name, digest in digests.items():
+        path = folder / name
+        small = path.is_file() and (max_bytes is None or path.stat().st_size <= max_bytes)
+        if not path.is_file() or (small and _digest(path) != digest):
+            raise MueError(f"{path} is not what was imported; import it again")
+
+
+def _open_meta(folder: Path) -> tuple[bytes, Meta, dict[str, Any], dict[str, str]]:
+    """The content of `meta.json`, and what it says."""
+    path = folder / META
+    if not path.is_file():
+        raise MueError(
+            f"{folder} is not prepared data: it must hold {META}; make it by `mue data import`"
+        )
+    content = _read(path, _MAX_META_BYTES)
+    return content, *_read_meta(path, content)
+
+
 def _read(path: Path, max_bytes: int) -> bytes:
+    if not path.is_file():
+        raise MueError(f"{path} must be a file")
     if path.stat().st_size > max_bytes:
         raise MueError(f"{path} must have at most {max_bytes} bytes, got {path.stat().st_size}")
     return path.read_bytes()
@@ -463,8 +487,25 @@ def _row(cells: list[str]) -> Row:
     )
 
 
+def _volume(entry: Any) -> tuple[tuple[str, str], Geometry]:
+    """The name of a volume, and its geometry."""
+    patient, case, affine, shape, axis = entry
+    if not isinstance(patient, str) or not isinstance(case, str):
+        raise MueError("a volume must have the names of a patient and a case")
+    if len(shape) != 3 or any(type(n) is not int or n < 1 for n in shape):
+        raise MueError(f"a volume must have three sizes, got {shape}")
+    if type(axis) is not int or axis not in (0, 1, 2):
+        raise MueError(f"a volume must be cut along the axis 0, 1 or 2, got {axis!r}")
+    matrix = np.array(affine, dtype=np.float64)
+    if matrix.shape != (4, 4) or not np.isfinite(matrix).all():
+        raise MueError(f"a volume must have an affine of 4 x 4 numbers, got {affine}")
+    return (patient, case), Geometry(matrix, (shape[0], shape[1], shape[2]), axis)
+
+
 def _read_items(path: Path, meta: Meta) -> np.ndarray:
     try:
+        if not path.is_file():
+            raise MueError("it is no file")
         items = npy.open_memmap(path, mode="r")
     except Exception as error:  # for a damaged header, numpy raises any
         raise MueError(f"{path} must be a whole array: {error}; import it again") from None
