@@ -12,10 +12,11 @@ demo: .venv/installed
 viewer: .venv/installed
 	$(BIN)/mue serve $(ARGS)
 
-# A process for each core, at most eight; the tests of a file stay in one. Where there is a Chromium,
-# the page is tested in it, else these tests are skipped.
+# A process for each core, at most eight; the tests of a file stay in one, and files come in their
+# order: sorted by their number of tests, the slow ones with a few tests would all come last. Where
+# there is a Chromium, the page is tested in it, else these tests are skipped.
 test: .venv/installed $(if $(shell command -v chromium),.venv/browser)
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder --durations 25
 
 # Debian's Chromium, and Playwright without a browser of its own. Screenshots go to SHOTS.
 SHOTS ?= runs/screenshots

@@ -13,6 +13,7 @@ import torch
 
 from mue.atomic import check_folder, transaction
 from mue.commands.report import Model, Progress, load_models, progress_of, save_report
+from mue.data.build import check_data
 from mue.data.prepared.splits import Split
 from mue.data.prepared.store import open_prepared, verify_prepared
 from mue.devices import Device, device_name
@@ -81,6 +82,8 @@ def compare(
     check_folder(folder)
     loaded = load_models(models, device=device, plain=True)
     predictors = {model.name: model.predictor for model in loaded}
+    for predictor in predictors.values():
+        check_data(predictor.config.data, data)
     if data is not None:
         verify_prepared(data)
     found = compare_models(

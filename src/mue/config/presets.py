@@ -92,7 +92,7 @@ def guess_quick(_: Schedule = "short") -> Config:
             warmup=50,
             ema=0.995,
             save_every=200,
-            validate_every=200,
+            validate_every=400,
         ),
     )
 
