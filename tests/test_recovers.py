@@ -22,7 +22,9 @@ def test_a_preset_recovers_the_probabilities_of_its_data(tmp_path, preset, metho
     config = mue.preset(preset)
     assert config.method == method
     folder = mue.train(config, tmp_path / "run")
-    judged = mue.evaluate(folder, inputs=500, device="cpu").scores
+    evaluated = mue.evaluate(folder, inputs=500, device="cpu")
+    assert evaluated.report["health"]["findings"] == []
+    judged = evaluated.scores
     assert isinstance(judged, ModeEvaluation)
     found = defaultdict(list)
     for group, predicted in zip(judged.group, judged.predicted.tolist(), strict=True):

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.slow
 def test_what_is_disturbed_is_whole_and_goes_on_to_the_same_bytes(tmp_path):
     command = [sys.executable, "tests/chaos/chaos.py", "--trials", "1", "--command", "export"]
-    command += ["import folder", "predict", "--disturbance", "kill", "disk", "twin"]
+    command += ["import folder", "--disturbance", "kill", "twin"]
     command += ["--counts", str(tmp_path / "chaos.json"), "--page", str(tmp_path / "page.md")]
     paths = os.pathsep.join(str(ROOT / p) for p in ("src", "benchmarks", "tests/fuzz"))
     told = subprocess.run(

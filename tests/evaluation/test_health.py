@@ -72,9 +72,9 @@ def edited(folder: Path | str, edit: Callable[[Modal], None], keep: Iterable[int
 # --- nothing is said of good models ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "seed"), [("toy", 2), ("toy-vq", 1), ("vector", 0)])
-def test_a_good_run_is_healthy(run, name, seed):
-    report = judged(mue.load(run(name, seed=seed), device="cpu"))
+def test_a_good_run_is_healthy(run):
+    """So are those of tests/test_recovers.py."""
+    report = judged(mue.load(run("toy", seed=2), device="cpu"))
     assert report.findings == ()
     assert report.verdict == f"healthy (codes in use: {len(report.codes)}; held-back inputs: 256)"
 
