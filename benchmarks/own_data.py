@@ -206,7 +206,7 @@ def table(runs: Sequence[dict[str, Any]]) -> str:
     """The metrics of runs on the same data with their intervals, a row for each model."""
     rows: list[list[str]] = []
     for run in runs:
-        for name, title in (("ours", "`mue train auto`"), ("unet", "U-Net, one answer")):
+        for name, title in (("ours", "`train auto`"), ("unet", "U-Net, one answer")):
             model = run["models"][name]
             train = f"{run['seconds'][f'train {name}'] / 60:.1f}"
             steps = f"{model['config']['train']['steps']:,}"

@@ -1,5 +1,6 @@
 """End to end: from nothing to probabilities that are known."""
 
+import dataclasses
 from collections import defaultdict
 from statistics import mean
 
@@ -11,16 +12,19 @@ from mue.evaluation.known_modes import ModeEvaluation
 
 
 @pytest.mark.parametrize(
-    ("preset", "method", "kinds", "within"),
+    ("preset", "method", "steps", "kinds", "within"),
     [
-        ("toy", "exact", toy.KINDS, 0.05),
-        ("toy-vq", "vq", toy.KINDS, 0.05),
-        ("vector", "exact", vector.KINDS, 0.03),
+        ("toy", "exact", 800, toy.KINDS, 0.05),
+        ("toy-vq", "vq", 800, toy.KINDS, 0.05),  # of 2,000
+        ("vector", "exact", 2000, vector.KINDS, 0.03),
     ],
 )
-def test_a_preset_recovers_the_probabilities_of_its_data(tmp_path, preset, method, kinds, within):
+def test_a_preset_recovers_the_probabilities_of_its_data(
+    tmp_path, preset, method, steps, kinds, within
+):
     config = mue.preset(preset)
     assert config.method == method
+    config = dataclasses.replace(config, train=dataclasses.replace(config.train, steps=steps))
     folder = mue.train(config, tmp_path / "run")
     evaluated = mue.evaluate(folder, inputs=500, device="cpu")
     assert evaluated.report["health"]["findings"] == []

@@ -39,7 +39,7 @@ def test_the_page_has_a_row_for_each_model_and_says_how_to_repeat_it(tmp_path, m
         (tmp_path / device / NUMBERS).write_text(json.dumps(numbers(device, ged)))
     write_page([tmp_path / "cpu", tmp_path / "gpu"])
     text = page.read_text()
-    ours = [line for line in text.splitlines() if line.startswith("| `mue train auto`")]
+    ours = [line for line in text.splitlines() if line.startswith("| `train auto`")]
     assert [line.split(" | ")[1:4] for line in ours] == [
         ["cpu", "1,234", "1.0"],
         ["gpu", "1,234", "1.0"],
