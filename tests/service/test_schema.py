@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-pytest.importorskip("schemathesis")
+schemathesis = pytest.importorskip("schemathesis")
+hypothesis = pytest.importorskip("hypothesis")
 CHECKS = (
     "not_a_server_error,status_code_conformance,content_type_conformance,"
     "response_schema_conformance"
@@ -30,16 +31,14 @@ def test_the_service_does_as_it_describes_and_never_fails(served, tmp_path):
 @pytest.mark.filterwarnings("default")
 def test_every_question_about_an_image_is_answered_as_described(served, picture):
     """The same with values of k, cut, coverage, slice and by that are generated, and an image."""
-    import schemathesis
-    from hypothesis import HealthCheck, given, settings
-
+    slow = [hypothesis.HealthCheck.too_slow]
     with served(rate=0.0) as client:
         found = schemathesis.openapi.from_url(f"{client.base_url}/api/openapi.json")
         statuses = set[int]()
         operation = found["/api/propose"]["POST"]
 
-        @given(case=operation.as_strategy())
-        @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+        @hypothesis.given(case=operation.as_strategy())
+        @hypothesis.settings(max_examples=40, deadline=None, suppress_health_check=slow)
         def ask(case):
             form = case.body if isinstance(case.body, dict) else {}
             names = ("k", "cut", "coverage", "slice", "by", "masks", "details")
