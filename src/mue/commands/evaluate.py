@@ -83,13 +83,12 @@ def evaluate(
     if out is not None or loaded.source is not None:
         target = output_folder(loaded, out)
         check_report(target / f"report-{split}.json", loaded)
-    if data is not None:
-        verify_prepared(data)
     if data is None:
         scores = evaluate_modes(
             predictor, split=split, inputs=inputs, seed=seed, k=k, progress=show
         )
     else:
+        verify_prepared(data)
         scores = evaluate_raters(predictor, data, split=split, by=by, seed=seed, progress=show)
     source, train = _sources(loaded, data, split, seed)
     found = health(

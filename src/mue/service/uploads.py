@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
@@ -111,15 +110,5 @@ def _slice(raw: RawImage, index: int) -> RawImage:
 def as_input(
     pixels: Shaped[np.ndarray, "c h w"], config: NormalizeConfig
 ) -> Float[Tensor, "1 c h w"]:
-    """A slice as a network takes it.
-
-    A model whose images are divided by the maximum of their type cannot know that of a scan, with
-    values below 0 or beyond 1 as real numbers: such a slice is scaled by its own range, as the
-    crops of LIDC-IDRI are.
-    """
-    if config.kind == "unit" and pixels.dtype.kind in "if":
-        low, high = float(pixels.min()), float(pixels.max())
-        if pixels.dtype.kind == "i" or low < 0 or high > 1:
-            scaled = (pixels.astype(np.float64) - low) / max(high - low, 1e-8)
-            return torch.from_numpy(scaled.astype(np.float32))[None]
+    """A slice as a network takes it, by the rule of `mue predict`."""
     return network_input(pixels[:, None], config)
