@@ -8,7 +8,7 @@ import asyncio
 import httpx
 import pytest
 
-from malformed import MAX_GROWTH, Result, send_all
+from malformed import MAX_GROWTH, Result, forget_largest, largest, resident, send_all
 
 
 def test_no_upload_breaks_the_service(served):
@@ -23,6 +23,17 @@ def test_no_upload_breaks_the_service(served):
     assert result.refused, result.statuses
     assert result.slowest_cpu < 2, result.what  # of all threads, also of those of other tests
     assert result.growth < MAX_GROWTH
+
+
+def test_memory_that_was_taken_before_does_not_count():
+    taken = bytearray(b"1" * (300 << 20))
+    del taken
+    forget_largest()
+    assert largest() < resident() + 100
+    taken = bytearray(b"1" * (300 << 20))
+    assert largest() > resident() - 100
+    del taken
+    assert largest() > resident() + 200
 
 
 @pytest.mark.parametrize(
