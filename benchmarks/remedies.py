@@ -1,10 +1,10 @@
-"""Train presets over seeds with and without what keeps a training from going wrong.
+"""Train over seeds with and without what keeps a training from going wrong.
 
-    python benchmarks/remedies.py [guess-quick toy-vq vector vector-vq] --seeds 0-15 [--jobs 2]
+    python benchmarks/remedies.py [small guess-quick toy-vq vector vector-vq] --seeds 0-15 --jobs 2
 
-The preset itself is trained into RUNS/seeds/PRESET/SEED, as by benchmarks/seeds.py, its variants
-into RUNS/remedies/PRESET/VARIANT/SEED. What is finished is kept: an interrupted command goes on
-where it was. The table goes into docs/paper.md.
+A preset as it is is trained into RUNS/seeds/PRESET/SEED, as by benchmarks/seeds.py, the variants
+into RUNS/remedies/NAME/VARIANT/SEED. What is finished is kept: an interrupted command goes on
+where it was. The table goes into docs/paper.md, where rows without runs in RUNS stay.
 """
 
 from __future__ import annotations
@@ -13,71 +13,122 @@ import argparse
 import json
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mue.config.presets import preset
+from mue.config.presets import PRESETS, preset
 from mue.config.schema import Config
 from mue.training.log import read_log
-from pages import ROOT, insert, markdown
-from seeds import REPORT, commits, numbers, run_all, seeded, seeds
+from pages import ROOT, between, insert, markdown
+from seeds import REPORT, commits, merged, numbers, run_all, seeded, seeds
+
+COLUMNS = ("name", "remedies", "passed", "median", "worst", "worst p95", "time", "commit")
 
 
-def without_splitting(config: Config) -> Config:
-    """No code is split, and none is retired."""
-    return replace(config, codebook=replace(config.codebook, split_every=0))
+def with_splitting(config: Config, like: Config) -> Config:
+    """A code that serves several modes is split with a free one; in the end free ones retire."""
+    return replace(config, codebook=replace(config.codebook, split_every=like.codebook.split_every))
 
 
-def without_sharpness(config: Config) -> Config:
-    """Responsibilities start by a temperature that decays to 1, in place of the sharpness."""
-    return replace(config, objective=replace(config.objective, sharpness=0.0, temperature=20.0))
+def with_sharpness(config: Config, like: Config) -> Config:
+    """Responsibilities start with a fixed sharpness, in place of a temperature."""
+    sharp = {"sharpness": like.objective.sharpness, "temperature": 1.0}
+    return replace(config, objective=replace(config.objective, **sharp))
 
 
-def without_standardized(config: Config) -> Config:
-    """The prior and the posterior read the features as they are."""
-    return replace(config, model=replace(config.model, standardize=False))
+def with_standardized(config: Config, like: Config) -> Config:
+    """The prior, and the posterior of `vq`, read standardized features."""
+    return replace(config, model=replace(config.model, standardize=like.model.standardize))
 
 
-WITHOUT: dict[str, Callable[[Config], Config]] = {
-    "splitting": without_splitting,
-    "sharpness": without_sharpness,
-    "standardized features": without_standardized,
+REMEDIES: dict[str, Callable[[Config, Config], Config]] = {
+    "splitting": with_splitting,
+    "sharpness": with_sharpness,
+    "standardized features": with_standardized,
 }
-PRESETS: dict[str, tuple[tuple[str, str], tuple[float, float]]] = {
-    "guess-quick": (("splitting", "sharpness"), (0.02, 0.04)),
-    "toy-vq": (("splitting", "standardized features"), (0.03, 1.0)),
-    "vector": (("splitting", "sharpness"), (0.03, 1.0)),
-    "vector-vq": (("splitting", "standardized features"), (0.03, 1.0)),
+
+
+def without(config: Config, temperature: float = 20.0) -> Config:
+    """A configuration without remedies."""
+    soft = {"sharpness": 0.0, "temperature": temperature} if config.objective.sharpness else {}
+    return replace(
+        config,
+        model=replace(config.model, standardize=False),
+        codebook=replace(config.codebook, split_every=0),
+        objective=replace(config.objective, **soft),
+    )
+
+
+def small() -> Config:
+    """`guess-quick` as it once was, with all remedies: half the steps, a network half as wide."""
+    config = preset("guess-quick")
+    narrow = {"levels": (8, 16, 32), "tail": (64, 64), "widths": (16, 8), "code_level": 4}
+    return replace(
+        config,
+        data=replace(config.data, answers=16),
+        model=replace(config.model, **narrow, readout=2, standardize=True),
+        codebook=replace(config.codebook, size=6),
+        objective=replace(config.objective, reconstruction=0.05, balance_until=0.12),
+        train=replace(config.train, steps=1000, batch=64, lr=3e-3, warmup=0),
+    )
+
+
+def split_vectors() -> Config:
+    """`vector-vq` with splitting, which it does without."""
+    config = preset("vector-vq")
+    every = preset("toy-vq").codebook.split_every
+    return replace(config, codebook=replace(config.codebook, split_every=every))
+
+
+@dataclass(frozen=True, slots=True)
+class Ablation:
+    """A configuration without and with all of its remedies, and what `mode_tv` has to be."""
+
+    none: Config
+    every: Config
+    mean: float
+    p95: float
+
+    def remedies(self) -> list[str]:
+        """What the two differ by."""
+        return [name for name, add in REMEDIES.items() if add(self.none, self.every) != self.none]
+
+
+ABLATIONS = {
+    "small": Ablation(without(small(), temperature=5.0), small(), 0.02, 0.04),
+    **{
+        name: Ablation(without(config), config, *bar)
+        for name, config, bar in (
+            ("guess-quick", preset("guess-quick"), (0.02, 0.04)),
+            ("toy-vq", preset("toy-vq"), (0.03, 1.0)),
+            ("vector", preset("vector"), (0.03, 1.0)),
+            ("vector-vq", split_vectors(), (0.03, 1.0)),
+        )
+    },
 }
-"""The remedies of each preset, and what the mean of `mode_tv` and its p95 have to reach."""
 
 
 def variants(name: str) -> dict[str, Config]:
-    """A preset without its remedies, with each of them alone, and with both: as it is."""
-    first, second = PRESETS[name][0]
-    config = preset(name)
-    return {
-        "none": WITHOUT[first](WITHOUT[second](config)),
-        first: WITHOUT[second](config),
-        second: WITHOUT[first](config),
-        "both": config,
-    }
+    """A configuration without remedies, with each of them alone, and with all."""
+    found = ABLATIONS[name]
+    alone = {remedy: REMEDIES[remedy](found.none, found.every) for remedy in found.remedies()}
+    return {"none": found.none, **alone, "all": found.every}
 
 
 def folder(runs: Path, name: str, variant: str) -> Path:
-    """Where the runs of a variant are."""
-    if variant == "both":
+    """Where the runs of a variant are: those of a preset itself are shared with seeds.py."""
+    if name in PRESETS and variants(name)[variant] == preset(name):
         return runs / "seeds" / name
     return runs / "remedies" / name / variant.replace(" ", "-")
 
 
-def table(runs: Path, wanted: Sequence[int]) -> str:
+def rows(runs: Path, wanted: Sequence[int]) -> list[list[str]]:
     """For each variant: how many seeds reach what they have to, the median, the worst, the time.
 
     The time is the median of the seconds of training, relative to that without remedies.
     """
     lines: list[list[str]] = []
-    for name, (_, (mean_at_most, p95_at_most)) in PRESETS.items():
+    for name, ablation in ABLATIONS.items():
         plain = None
         for variant in variants(name):
             where = folder(runs, name, variant)
@@ -88,21 +139,22 @@ def table(runs: Path, wanted: Sequence[int]) -> str:
             took = statistics.median(read_log(p.parent)[-1].seconds for p in done)
             plain = took if variant == "none" else plain
             time = f"{took / plain:.2f}" if plain else ""
-            passed = sum(n["mode_tv"] <= mean_at_most and n["p95"] <= p95_at_most for n in found)
             mean, p95 = ([n[metric] for n in found] for metric in ("mode_tv", "p95"))
+            passed = sum(
+                m <= ablation.mean and p <= ablation.p95 for m, p in zip(mean, p95, strict=True)
+            )
             cells = [f"{statistics.median(mean):.4f}", f"{max(mean):.4f}", f"{max(p95):.4f}"]
             trained = commits(where)
             count = f"{passed} of {len(found)}"
             lines.append([f"`{name}`", variant, count, *cells, time, trained])
-    columns = ["preset", "remedies", "passed", "median", "worst", "worst p95", "time", "commit"]
-    return markdown(columns, lines, left=2)
+    return lines
 
 
 def main() -> None:
     """Train what is missing, and put the table on its page."""
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
-    parser.add_argument("presets", nargs="*", default=[*PRESETS])
+    parser.add_argument("names", nargs="*", default=[*ABLATIONS])
     parser.add_argument("--seeds", type=seeds, default=seeds("0-15"))
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--jobs", type=int, default=1)
@@ -114,12 +166,14 @@ def main() -> None:
             seeded(config, seed, asked.device),
             None,
         )
-        for name in asked.presets
+        for name in asked.names
         for seed in asked.seeds
         for variant, config in variants(name).items()
     ]
     run_all(work, asked.jobs)
-    insert(ROOT / "docs" / "paper.md", table(asked.runs, asked.seeds), "remedies")
+    page = ROOT / "docs" / "paper.md"
+    every = merged(rows(asked.runs, asked.seeds), between(page, "remedies")[1])
+    insert(page, markdown(COLUMNS, every, left=2), "remedies")
 
 
 if __name__ == "__main__":

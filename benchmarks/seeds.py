@@ -95,9 +95,9 @@ def commits(folder: Path) -> str:
 
 def merged(found: list[list[str]], page: str) -> list[list[str]]:
     """Rows together with those that a page has of other presets."""
-    presets = {row[0] for row in found}
-    before = [[f"`{row['preset']}`", *list(row.values())[1:]] for row in tables(page)]
-    kept = [row for row in before if row[0] not in presets]
+    names = {row[0] for row in found}
+    before = [list(row.values()) for row in tables(page)]
+    kept = [[f"`{name}`", *rest] for name, *rest in before if f"`{name}`" not in names]
     return sorted(found + kept, key=lambda row: row[0].strip("`"))
 
 

@@ -81,7 +81,15 @@ def tiny() -> Tiny:
             latent=LatentConfig(**(latent or {})),
             objective=ObjectiveConfig(reconstruction=0.1),
             train=TrainConfig(
-                **{"steps": 12, "batch": 8, "lr": 1e-2, "save_every": 6, "log_every": 1, **train}
+                **{
+                    "steps": 12,
+                    "batch": 8,
+                    "lr": 1e-2,
+                    "save_every": 6,
+                    "log_every": 1,
+                    "validate_inputs": 8,
+                    **train,
+                }
             ),
             compute=ComputeConfig(device="cpu"),
         )

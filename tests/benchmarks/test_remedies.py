@@ -7,20 +7,30 @@ import pytest
 
 from mue.config.presets import preset
 from mue.training.log import LogRecord, log_writer
-from remedies import PRESETS, folder, table, variants
+from remedies import ABLATIONS, folder, rows, variants
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_both_remedies_are_the_preset_itself_and_none_is_without(name: str):
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_none_is_without_remedies_and_each_variant_has_its_own(name: str):
     found = variants(name)
-    assert found["both"] == preset(name)
     assert found["none"].codebook.split_every == 0
     assert not found["none"].model.standardize
     assert found["none"].objective.sharpness == 0
-    assert len({str(config) for config in found.values()}) == len(found) == 4
+    assert len({str(config) for config in found.values()}) == len(found) >= 4
 
 
-def test_the_table_counts_the_asked_seeds_that_reach_their_numbers(tmp_path: Path):
+def test_presets_are_their_own_variants():
+    for name, variant in (
+        ("guess-quick", "all"),
+        ("toy-vq", "all"),
+        ("vector", "all"),
+        ("vector-vq", "standardized features"),
+    ):
+        assert variants(name)[variant] == preset(name)
+        assert folder(Path("runs"), name, variant) == Path("runs/seeds") / name
+
+
+def test_a_row_counts_the_asked_seeds_that_reach_their_numbers(tmp_path: Path):
     reports = {0: (0.01, 0.02), 1: (0.01, 0.05), 2: (0.1, 0.2), 7: (1, 1)}
     for seed, (mean, p95) in reports.items():
         run = folder(tmp_path, "guess-quick", "none") / str(seed)
@@ -31,7 +41,6 @@ def test_the_table_counts_the_asked_seeds_that_reach_their_numbers(tmp_path: Pat
         with log_writer(run) as log:
             numbers = dict.fromkeys(("prior", "reconstruction", "commitment", "total", "lr"), 0.0)
             log(LogRecord(step=1, codes=1, seconds=3.0, **numbers))
-    rows = table(tmp_path, [0, 1, 2]).splitlines()[2:]
-    assert rows == [
-        "| `guess-quick` | none | 1 of 3 | 0.0100 | 0.1000 | 0.2000 | 1.00 | abcdef0 |",
+    assert rows(tmp_path, [0, 1, 2]) == [
+        ["`guess-quick`", "none", "1 of 3", "0.0100", "0.1000", "0.2000", "1.00", "abcdef0"],
     ]

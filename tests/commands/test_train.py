@@ -895,8 +895,16 @@ def test_a_training_ends_with_the_health_of_the_exported_model(tiny, tmp_path, c
         assert image.width > 300
 
 
-def test_a_training_that_holds_nothing_back_has_no_health_report(trained):
-    assert not (trained / "health.json").exists()
+def test_a_training_without_validation_ends_with_a_health_report_too(trained):
+    assert json.loads((trained / "health.json").read_text())["inputs"] == 8
+    assert read_validations(trained) == []
+
+
+def test_a_training_that_holds_nothing_back_says_that_there_is_no_health_report(tiny, tmp_path):
+    said: list[str] = []
+    folder = train(tiny("exact"), tmp_path / "run", source=Bars(), on_message=said.append)
+    assert said[-1] == "there is no health report: no inputs were held back from training"
+    assert not (folder / "health.json").exists()
 
 
 def test_the_health_of_slices_is_judged_on_patients_of_val(lesion_config, lesions, tmp_path):

@@ -17,6 +17,7 @@ from mue.data.prepared.dataset import Slices
 from mue.data.prepared.store import open_prepared
 from mue.data.random import normal
 from mue.data.source import Source
+from mue.data.synthetic.guess import GuessingGame
 from mue.data.synthetic.toy import SIDE, Bars
 from mue.data.synthetic.vector import Rotations
 from mue.errors import MueError
@@ -76,7 +77,11 @@ def test_a_good_run_is_healthy(run):
     """So are those of tests/test_recovers.py."""
     report = judged(mue.load(run("toy", seed=2), device="cpu"))
     assert report.findings == ()
-    assert report.verdict == f"healthy (codes in use: {len(report.codes)}; held-back inputs: 256)"
+    assert report.mode_tv is not None
+    assert report.mode_tv.mean < report.mode_tv.p95 < 0.1
+    about = f"mode_tv {report.mode_tv.mean:.3f}, 95th percentile {report.mode_tv.p95:.3f}"
+    about = f"codes in use: {len(report.codes)}; {about}; held-back inputs: 256"
+    assert report.verdict == f"healthy ({about})"
 
 
 @pytest.mark.parametrize("name", ["guess", "guess-exact"])
@@ -207,8 +212,29 @@ def test_a_prior_that_does_not_look_at_the_input_is_named():
 
     report = judged(edited("bundled:guess", constant, [c.code for c in codes]))
     assert kinds(report) == ["prior"]
-    # the fourth digit is the answer with probability 0.25, 0.4, 0.1 or 0.7, on average 0.3625
-    assert float(report.findings[0].seen.split()[-1].rstrip(".")) == pytest.approx(0.1875, abs=0.04)
+    # on average the digits are the answer with probability .1875 .3125 .1375 .3625, which is at a
+    # distance of .125, .3 and .3375 from those of B, C and D
+    assert report.mode_tv is not None
+    assert report.mode_tv.mean == pytest.approx(0.254, abs=0.02)
+    assert report.mode_tv.p95 == pytest.approx(0.3375, abs=0.04)
+    assert f"has a mean of {report.mode_tv.mean:.3f}" in report.findings[0].seen
+
+
+def test_a_prior_that_takes_a_few_inputs_for_others_is_named():
+    """For one input in twelve it is that of another one: right on average, not too sure."""
+
+    class Mixed(GuessingGame):
+        def case(self, index: Int[Tensor, " b"]) -> Case:
+            case = super().case(index)
+            other = super().case(index + 1)
+            return replace(case, q=torch.where(index[:, None] % 12 == 0, other.q, case.q))
+
+    predictor = mue.load("bundled:guess", device="cpu")
+    assert kinds(health(predictor, GuessingGame("test"))) == []
+    report = health(predictor, Mixed("test"))
+    assert kinds(report) == ["prior"]
+    assert report.mode_tv is not None
+    assert report.mode_tv.mean < 0.05 < 0.1 < report.mode_tv.p95
 
 
 def test_codes_of_one_mode_are_compared_with_their_frequency_together(run, monkeypatch):

@@ -73,15 +73,15 @@ def train(
     on_validation: Callable[[ValidationRecord], None] | None = None,
     on_message: Callable[[str], None] | None = None,
 ) -> Path:
-    """Train a model into a run folder, and plot its history; with validation, judge its health.
+    """Train a model into a run folder, plot its history, and judge its health.
 
     Args:
         config: Everything the run depends on.
         out: The run folder, which must be empty or not exist yet.
         data: A folder of prepared slices, where `config.data` reads one.
         source: A data set of your own, in place of the one that `config.data` names.
-        validation: With `source`: inputs that it does not hold, for `train.validate_every` and
-            `train.calibrate`.
+        validation: With `source`: inputs that it does not hold, for `train.validate_every`,
+            `train.calibrate` and the health report.
         backbone: An encoder and a decoder of your own, in place of `config.model.backbone`.
         learner: A learner of your own, an `nn.Module` with its network, in place of what
             `config.method` and `config.model` would build.
@@ -178,6 +178,8 @@ def train(
             save_figure(figure, folder / "figures" / "history.png")
             if validation is not None:
                 _judge(folder, training, source, validation, title)
+            else:
+                say("there is no health report: no inputs were held back from training")
     return folder
 
 
@@ -205,7 +207,10 @@ def _source(
 def _validation(
     config: Config, data: str | Path | None, device: torch.device, given: Source | None
 ) -> Source | None:
-    """The inputs to validate and calibrate on; None where neither is asked for."""
+    """Inputs that are not trained on, to validate, calibrate and judge the model with.
+
+    None where there are no such inputs and neither validation nor calibration asks for them.
+    """
     t, own = config.train, config.data.name == _OWN
     if given is not None and not own:
         raise MueError(
@@ -214,15 +219,21 @@ def _validation(
         )
     if given is not None and isinstance(given, Sized) and not len(given):
         raise MueError("`validation` must hold at least one input, got none")
-    if not t.validate_every and not t.calibrate:
-        return None
+    needed = t.validate_every or t.calibrate
     if own and given is None:
+        if not needed:
+            return None
         raise MueError(
             "`validation` must be a Source with inputs that `source` does not hold, for "
             f"train.validate_every {t.validate_every} and train.calibrate {t.calibrate}; "
             "give one, or take 0 and False"
         )
-    return given or validation_source(config, data, device)
+    try:
+        return given or validation_source(config, data, device)
+    except MueError:
+        if needed:
+            raise
+        return None
 
 
 def _complete(learner: Learner) -> Learner:

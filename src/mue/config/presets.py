@@ -238,7 +238,7 @@ def vector_vq(_: Schedule = "short") -> Config:
         config,
         method="vq",
         model=replace(config.model, standardize=True),
-        codebook=images.codebook,
+        codebook=replace(images.codebook, split_every=0),
         objective=replace(
             images.objective, likelihood="normal", deviation=0.1, reconstruction=0.05
         ),
