@@ -295,7 +295,7 @@ def test_training_says_where_it_went(mue, tmp_path):
 
 def test_a_training_ends_with_its_health_and_what_to_do(mue):
     said = mue("train", "toy", "--out", "run", "--codebook.size", 1, *SMALL.split())
-    assert "health   found: one code (codes in use: 1; held-back inputs: 256)\n" in said.out
+    assert "health   found: one code (codes in use: 1; mode_tv 0." in said.out
     assert "Train again with another --train.seed" in said.out
     assert "codes    0 100%\n" in said.out
 

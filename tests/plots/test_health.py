@@ -29,6 +29,7 @@ def report() -> HealthReport:
         said=0.5,
         seen=0.5,
         missed=0.0,
+        mode_tv=None,
         ged=Interval(0.1, 0.1, 0.0, 0.2),
         train_ged=None,
         case=case,
