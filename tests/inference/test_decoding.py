@@ -2,11 +2,23 @@ import pytest
 import torch
 
 from mue.errors import MueError
-from mue.inference.decoding import ChunkedReadout, CodewiseDecoder, for_inference
+from mue.inference.decoding import ChunkedReadout, CodewiseDecoder, InPlaceBlock, for_inference
+from mue.nn.blocks import ResidualBlock
 from mue.nn.unet import Concatenate, ScaleShift
 
 EVERYWHERE = pytest.mark.parametrize("level", [1, 2, 3, 4])
 EITHER = pytest.mark.parametrize("join", [Concatenate, ScaleShift])
+
+
+@pytest.mark.parametrize("norm", ["none", "group"])
+@pytest.mark.parametrize(("c_in", "linear"), [(8, False), (3, False), (3, True)])
+def test_a_block_that_overwrites_its_own_maps_leaves_its_input(c_in, linear, norm):
+    block = ResidualBlock(c_in, 8, norm=norm, linear=linear)
+    x = torch.randn(2, c_in, 5, 7)
+    before, wanted = x.clone(), block(x)
+    with torch.no_grad():
+        assert torch.equal(InPlaceBlock(block)(x), wanted)
+    assert torch.equal(x, before)
 
 
 @EVERYWHERE

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from mue.commands.report import Model, load_models
 from mue.devices import Device
+from mue.environment import keep_freed_memory
 from mue.errors import MueError
 from mue.inference.predictor import Predictor
 from mue.version import __version__
@@ -124,7 +125,11 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 def _load(models: list[Model], device: Device) -> dict[str, Predictor]:
-    """The models by their names; a replica calls it, too, so that neither says what it reads."""
+    """The models by their names; a replica calls it, too.
+
+    So neither says what it reads, and both keep the memory of one batch for the next.
+    """
+    keep_freed_memory()
     warnings.simplefilter("ignore")
     for library in _LIBRARIES:
         logging.getLogger(library).setLevel(logging.CRITICAL + 1)

@@ -31,13 +31,39 @@ def for_inference(network: AnyModule) -> AnyModule:
     """A copy of a network with decoders for inference, which shares its weights."""
 
     def replacement(module: nn.Module) -> nn.Module | None:
-        if isinstance(module, (ChunkedReadout, CodewiseDecoder)):
-            return None
-        if isinstance(module, Readout):
-            return ChunkedReadout(module)
-        return CodewiseDecoder(module) if isinstance(module, UNetDecoder) else None
+        match module:
+            case ChunkedReadout() | CodewiseDecoder() | InPlaceBlock():
+                return None
+            case Readout():
+                return ChunkedReadout(module)
+            case UNetDecoder():
+                return CodewiseDecoder(module)
+            case ResidualBlock():
+                return InPlaceBlock(module)
+        return None
 
     return cast("AnyModule", replace_modules(network, replacement))
+
+
+class InPlaceBlock(ResidualBlock):
+    """A `ResidualBlock` that overwrites what it has made itself."""
+
+    def __init__(self, block: ResidualBlock) -> None:
+        nn.Module.__init__(self)
+        self.body, self.shortcut, self.out = block.body, block.shortcut, block.out
+        self.linear = block.linear
+
+    def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c2 h w"]:
+        """The block's output, of the same height and width."""
+        return _finished(self, self.body[0](x), self.shortcut(x))
+
+
+def _finished(block: ResidualBlock, h: Tensor, shortcut: Tensor) -> Tensor:
+    """The output of a block from that of its first convolution, which is overwritten."""
+    for layer in list(block.body)[1:]:
+        h = h.relu_() if isinstance(layer, nn.ReLU) else layer(h)
+    h = h.add_(shortcut) if h.dtype == shortcut.dtype else h + shortcut
+    return h if block.linear else h.relu_()
 
 
 def _readout_chunk(h: Tensor) -> int:
@@ -64,7 +90,7 @@ class ChunkedReadout(Readout):
         for pixels in h.flatten(2).mT.split(chunk, dim=1):
             logits = first_layer(pixels, weight, bias)
             for conv in others:
-                logits = self.conv1x1(logits.relu(), conv)
+                logits = self.conv1x1(logits.relu_(), conv)
             chunks.append(logits.permute(0, 2, 3, 1))
         whole = chunks[0] if len(chunks) == 1 else torch.cat(chunks, dim=3)
         return whole.unflatten(3, h.shape[-2:])
@@ -132,10 +158,7 @@ class SkipContribution:
         shortcut = cast("nn.Conv2d", block.shortcut)
         c = x.shape[1]
         h = F.conv2d(x, first.weight[:, :c], None, padding=1).add_(self.conv)
-        for layer in list(block.body)[1:]:
-            h = h.relu_() if isinstance(layer, nn.ReLU) else layer(h)
-        h = h.add_(F.conv2d(x, shortcut.weight[:, :c])).add_(self.shortcut)
-        return h if block.linear else h.relu_()
+        return _finished(block, h, F.conv2d(x, shortcut.weight[:, :c]).add_(self.shortcut))
 
 
 class CodewiseDecoder(UNetDecoder):
