@@ -10,6 +10,7 @@ where it was. The table goes into docs/paper.md, where rows without runs in RUNS
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from mue.config.presets import PRESETS, preset
 from mue.config.schema import Config
+from mue.training.checkpoint import load_config
 from mue.training.log import read_log
 from pages import ROOT, between, insert, markdown
 from seeds import REPORT, commits, merged, numbers, run_all, seeded, seeds
@@ -82,7 +84,7 @@ def split_vectors() -> Config:
 
 @dataclass(frozen=True, slots=True)
 class Ablation:
-    """A configuration without and with all of its remedies, and what `mode_tv` has to be."""
+    """A configuration without and with all remedies to try, and what `mode_tv` has to be."""
 
     none: Config
     every: Config
@@ -109,27 +111,34 @@ ABLATIONS = {
 
 
 def variants(name: str) -> dict[str, Config]:
-    """A configuration without remedies, with each of them alone, and with all."""
+    """A configuration without remedies, with each of them alone, with two of them, with all."""
     found = ABLATIONS[name]
-    alone = {remedy: REMEDIES[remedy](found.none, found.every) for remedy in found.remedies()}
-    return {"none": found.none, **alone, "all": found.every}
+    remedies, configs = found.remedies(), dict[str, Config]()
+    for count in range(len(remedies) + 1):
+        for chosen in itertools.combinations(remedies, count):
+            config = found.none
+            for remedy in chosen:
+                config = REMEDIES[remedy](config, found.every)
+            configs[" + ".join(chosen) or "none"] = config
+    return configs
 
 
 def folder(runs: Path, name: str, variant: str) -> Path:
     """Where the runs of a variant are: those of a preset itself are shared with seeds.py."""
     if name in PRESETS and variants(name)[variant] == preset(name):
         return runs / "seeds" / name
-    return runs / "remedies" / name / variant.replace(" ", "-")
+    return runs / "remedies" / name / variant.replace(" + ", "+").replace(" ", "-")
 
 
 def rows(runs: Path, wanted: Sequence[int]) -> list[list[str]]:
     """For each variant: how many seeds reach what they have to, the median, the worst, the time.
 
-    The time is the median of the seconds of training, relative to that without remedies.
+    The time is the median of the seconds of training, relative to that without remedies; it is
+    left out where the two were not trained on the same kind of device.
     """
     lines: list[list[str]] = []
     for name, ablation in ABLATIONS.items():
-        plain = None
+        plain: dict[str, float] = {}
         for variant in variants(name):
             where = folder(runs, name, variant)
             done = [p for seed in wanted if (p := where / str(seed) / REPORT).is_file()]
@@ -137,8 +146,10 @@ def rows(runs: Path, wanted: Sequence[int]) -> list[list[str]]:
             if not found:
                 continue
             took = statistics.median(read_log(p.parent)[-1].seconds for p in done)
-            plain = took if variant == "none" else plain
-            time = f"{took / plain:.2f}" if plain else ""
+            (device,) = {load_config(p.parent).compute.device for p in done}
+            if variant == "none":
+                plain[device] = took
+            time = f"{took / plain[device]:.2f}" if device in plain else ""
             mean, p95 = ([n[metric] for n in found] for metric in ("mode_tv", "p95"))
             passed = sum(
                 m <= ablation.mean and p <= ablation.p95 for m, p in zip(mean, p95, strict=True)
@@ -155,6 +166,7 @@ def main() -> None:
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("names", nargs="*", default=[*ABLATIONS])
+    parser.add_argument("--variants", nargs="*", help="such as 'splitting + sharpness'; else all")
     parser.add_argument("--seeds", type=seeds, default=seeds("0-15"))
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--jobs", type=int, default=1)
@@ -169,10 +181,13 @@ def main() -> None:
         for name in asked.names
         for seed in asked.seeds
         for variant, config in variants(name).items()
+        if asked.variants is None or variant in asked.variants
     ]
     run_all(work, asked.jobs)
     page = ROOT / "docs" / "paper.md"
+    order = [f"`{name}`{variant}" for name in ABLATIONS for variant in variants(name)]
     every = merged(rows(asked.runs, asked.seeds), between(page, "remedies")[1])
+    every.sort(key=lambda row: order.index(row[0] + row[1]))
     insert(page, markdown(COLUMNS, every, left=2), "remedies")
 
 

@@ -94,10 +94,10 @@ def commits(folder: Path) -> str:
 
 
 def merged(found: list[list[str]], page: str) -> list[list[str]]:
-    """Rows together with those that a page has of other presets."""
-    names = {row[0] for row in found}
-    before = [list(row.values()) for row in tables(page)]
-    kept = [[f"`{name}`", *rest] for name, *rest in before if f"`{name}`" not in names]
+    """Rows together with those of a page that begin otherwise, in their first two columns."""
+    new = {tuple(row[:2]) for row in found}
+    before = ([f"`{name}`", *rest] for name, *rest in (row.values() for row in tables(page)))
+    kept = [row for row in before if tuple(row[:2]) not in new]
     return sorted(found + kept, key=lambda row: row[0].strip("`"))
 
 
