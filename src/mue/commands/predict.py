@@ -187,9 +187,9 @@ def predict(
                 raise
             rejected.append(str(error))
         else:
-            if not (folder / SETTINGS).exists():  # first, so that no other process is refused
-                write_atomic(folder / SETTINGS, settings)
             with transaction():
+                if not (folder / SETTINGS).exists():  # first, so that no other process is refused
+                    write_atomic(folder / SETTINGS, settings)
                 files += _write(prediction, content, folder, file, predictor, png="png" in format)
             report.append(prediction.summary())
         tell(loaded.name, share - len(inputs) + i + 1, share)
