@@ -44,6 +44,7 @@ from mue.config.presets import PRESETS, Baseline, Schedule, preset
 from mue.config.schema import Config
 from mue.devices import Device
 from mue.errors import MueError, printable
+from mue.signals import handled, interrupt
 from mue.training import distributed
 from mue.training.checkpoint import CONFIG, load_config
 from mue.training.log import (
@@ -164,7 +165,11 @@ def _call(verb: Callable[..., Any], arguments: list[str], prog: str) -> None:
     )
     values = vars(_parse(prog, lambda: tyro.cli(form, prog=prog, args=arguments)))
     as_json = values.pop("json", False)
-    with progress_bars(disable=as_json or distributed.env_int("RANK", 0) != 0) as show:
+    ending = () if verb is serve else ("SIGTERM", "SIGHUP")  # a server ends by itself
+    with (
+        handled(ending, interrupt),
+        progress_bars(disable=as_json or distributed.env_int("RANK", 0) != 0) as show,
+    ):
         result = verb(**values, **({"progress": show} if bars else {}))
     if as_json:
         print(json.dumps(result.report, indent=2))

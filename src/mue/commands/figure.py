@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from mue.atomic import transaction
+from mue.atomic import check_folder, transaction
 from mue.commands.report import (
+    FIGURES,
     LoadedModel,
     Model,
     Progress,
@@ -90,8 +91,10 @@ def figure(
         raise MueError("`models` must have different names, after which their figures are named")
     for model in loaded:
         check_data(model.predictor.config.data, data)
-    target = output_folder(loaded[0], out) / ("" if out else "figures")
+    target = output_folder(loaded[0], out) / ("" if out else FIGURES)
     folders = {model.name: target / ("" if len(loaded) == 1 else model.name) for model in loaded}
+    for folder in folders.values():
+        check_folder(folder)
     files: list[Path] = []
     raters: dict[str, RaterEvaluation] = {}
     with transaction():

@@ -23,6 +23,8 @@ from mue.version import __version__
 
 HEALTH = "health.json"
 """What a training writes of the health of its model."""
+FIGURES = "figures"
+"""The folder in a run folder that figures are written to."""
 _LARGEST_REPORT = 1 << 26
 Model = str | Path | Predictor
 """A bundled model by its name, a run folder, or a predictor."""
