@@ -37,7 +37,7 @@ from mue.commands.import_lidc import import_lidc
 from mue.commands.inspect import inspect
 from mue.commands.new import new
 from mue.commands.predict import Format, predict
-from mue.commands.report import HEALTH, Model
+from mue.commands.report import HEALTH, Model, Paths
 from mue.commands.serve import serve
 from mue.config.auto import EXAMPLE, Choice, choose
 from mue.config.presets import PRESETS, Baseline, Schedule, preset
@@ -83,7 +83,7 @@ _PARSED: dict[Any, Any] = {
     str | Path | None: str | None,
     Sequence[Model]: tuple[str, ...],
     Model | Sequence[Model]: tuple[str, ...],
-    Sequence[str | Path]: tuple[str, ...],
+    Paths: tuple[str, ...],
     Sequence[str]: tuple[str, ...],
     Sequence[int]: tuple[int, ...],
     Sequence[Format]: tuple[Format, ...],

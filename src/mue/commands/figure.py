@@ -21,7 +21,7 @@ from mue.commands.report import (
 )
 from mue.data.build import build_source, check_data
 from mue.data.prepared.splits import Split
-from mue.data.prepared.store import open_prepared
+from mue.data.prepared.store import open_prepared, verify_prepared
 from mue.devices import Device
 from mue.errors import MueError
 from mue.evaluation.answers import of_one_size, split_of_data
@@ -95,6 +95,8 @@ def figure(
     folders = {model.name: target / ("" if len(loaded) == 1 else model.name) for model in loaded}
     for folder in folders.values():
         check_folder(folder)
+    if data is not None:
+        verify_prepared(data)
     files: list[Path] = []
     raters: dict[str, RaterEvaluation] = {}
     with transaction():
