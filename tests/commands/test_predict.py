@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import nibabel
 import numpy as np
@@ -240,10 +241,12 @@ def test_one_path_is_one_image_and_an_array_is_none(trained, images):
     """A text is a sequence, too: of its letters, of which the first may be the root of the disk."""
     one = mue.predict(trained, str(images[0]), k=3, device="cpu")
     assert one.report == mue.predict(trained, images[:1], k=3, device="cpu").report
-    for given in ([np.zeros((8, 8))], np.zeros((8, 8)), [None]):
+    arrays: list[Any] = [[np.zeros((8, 8))], np.zeros((8, 8)), [None]]
+    for given in arrays:
         with pytest.raises(mue.MueError, match="`images` must be paths of files or folders, got "):
             mue.predict(trained, given, device="cpu")
-    for k in (0, 2.5, "3"):
+    wrong: list[Any] = [0, 2.5, "3"]
+    for k in wrong:
         with pytest.raises(mue.MueError, match="`k` must be at least 1, got"):
             mue.predict(trained, images, k=k, device="cpu")
 
