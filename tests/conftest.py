@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -173,6 +174,14 @@ class Said:
     code: object
     out: str
     err: str
+
+
+@pytest.fixture
+def unchecked():
+    """Without the check of types, as users call it."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 SRC = Path(__file__).parents[1] / "src" / "mue"
 LAYERS = [
-    {"version", "errors", "environment"},
+    {"version", "errors", "environment", "signals"},
     {"metrics", "collectives", "atomic", "devices"},
     {"modes"},
     {"types", "config"},

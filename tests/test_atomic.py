@@ -237,3 +237,43 @@ def test_a_folder_that_another_process_made_meanwhile_is_named(tmp_path):
         write()
     assert (caught.value.filename, caught.value.filename2) == (str(tmp_path / "out"), None)
     assert [p.name for p in tmp_path.rglob("*")] == ["out", "theirs"]
+
+
+def test_a_transaction_that_fails_leaves_no_folders_that_it_made(tmp_path):
+    def fail() -> None:
+        with transaction():
+            write_atomic(tmp_path / "deep" / "one", b"1")
+            write_atomic(tmp_path / "deep" / "er" / "two", b"2")
+            raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        fail()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_names_the_file_in_a_new_folder_by_where_it_was_to_be(tmp_path):
+    def fill() -> None:
+        with new_folder(tmp_path / "out") as folder:
+            raise OSError(28, "No space left on device", str(folder / "deep" / "file"))
+
+    with pytest.raises(OSError, match="No space left") as error:
+        fill()
+    assert error.value.filename == str(tmp_path / "out" / "deep" / "file")
+
+
+def test_a_new_folder_that_cannot_be_made_is_refused_before_anything_is_written(tmp_path):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "file").touch()
+    long = "x" * 300
+    for name, words in (
+        ("loop", "loop must be empty or not exist yet, and it is a device or a broken link"),
+        ("fifo", "fifo must be empty or not exist yet, and it is a device or a broken link"),
+        ("file", "file must be empty or not exist yet, and it is a file"),
+        ("a\udcff", "must be a folder to write to, with a name in UTF-8"),
+        (long, "File name too long"),
+    ):
+        with pytest.raises(MueError, match=words), new_folder(tmp_path / name):
+            raise AssertionError("the block must not run")
+    with pytest.raises(MueError, match="must be a folder to write to: File name too long"):
+        check_folder(tmp_path / long)

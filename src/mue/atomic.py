@@ -4,15 +4,26 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from mue.errors import MueError
 
 UNFINISHED = ".mue-"
 """How the names of files begin that are not written yet. A kill may leave one behind."""
-_staged: ContextVar[dict[Path, Path] | None] = ContextVar("staged", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    """What a transaction has prepared: files under temporary names, and folders that it made."""
+
+    files: dict[Path, Path] = field(default_factory=dict)
+    folders: list[Path] = field(default_factory=list)
+
+
+_staged: ContextVar[_Staged | None] = ContextVar("staged", default=None)
 
 
 @contextlib.contextmanager
@@ -26,19 +37,20 @@ def transaction() -> Generator[None]:
     if _staged.get() is not None:  # part of the one around it
         yield
         return
-    staged: dict[Path, Path] = {}
+    staged = _Staged()
     token = _staged.set(staged)
     try:
         yield
-        for path, written in staged.items():
+        for path, written in staged.files.items():
             os.replace(written, path)
     except BaseException:
-        for written in staged.values():
+        for written in staged.files.values():
             written.unlink(missing_ok=True)
+        _remove_empty(staged.folders)
         raise
     finally:
         _staged.reset(token)
-    for folder in {path.parent for path in staged}:
+    for folder in {path.parent for path in staged.files}:
         _settle(folder)
 
 
@@ -49,14 +61,14 @@ def write_atomic(path: Path, content: bytes) -> None:
     with transaction():
         staged = _staged.get()
         assert staged is not None
-        path.parent.mkdir(parents=True, exist_ok=True)
         try:
+            staged.folders[:0] = _make(path.parent)
             with tempfile.NamedTemporaryFile(
                 dir=path.parent, prefix=UNFINISHED, delete=False
             ) as file:
-                if (before := staged.pop(path, None)) is not None:
+                if (before := staged.files.pop(path, None)) is not None:
                     before.unlink()
-                staged[path] = Path(file.name)
+                staged.files[path] = Path(file.name)
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
@@ -73,13 +85,20 @@ def check_folder(folder: Path) -> None:
     there = next(p for p in (folder, *folder.parents) if os.path.lexists(p))
     if not there.is_dir():
         name = "it" if there == folder else str(there)
-        kind = "a file" if there.is_file() else "a device or a broken link"
-        raise MueError(f"{folder} must be a folder to write to, and {name} is {kind}")
+        raise MueError(f"{folder} must be a folder to write to, and {name} is {_kind(there)}")
     try:
+        if there != folder:  # a name may be too long
+            with contextlib.suppress(FileNotFoundError):
+                folder.lstat()
         with tempfile.TemporaryFile(dir=there, prefix=UNFINISHED):
             pass
     except OSError as error:
         raise MueError(f"{folder} must be a folder to write to: {error.strerror}") from None
+
+
+def _kind(path: Path) -> str:
+    """What is there in place of a folder."""
+    return "a file" if path.is_file() else "a device or a broken link"
 
 
 def is_utf8(path: Path) -> bool:
@@ -89,11 +108,15 @@ def is_utf8(path: Path) -> bool:
 
 def check_new_folder(folder: Path) -> None:
     """Refuse a folder that cannot be made, because it is there or because of where it is."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise MueError(f"{folder} must be empty or not exist yet, and it holds files")
-    if folder.is_mount():
-        raise MueError(f"{folder} is a mount point, which cannot be replaced; name a folder in it")
-    check_folder(Path(os.path.realpath(folder)).parent)
+    target = Path(os.path.realpath(folder))
+    if os.path.lexists(target):
+        if not target.is_dir() or any(target.iterdir()):
+            found = "holds files" if target.is_dir() else f"is {_kind(target)}"
+            raise MueError(f"{folder} must be empty or not exist yet, and it {found}")
+        if folder.is_mount():
+            raise MueError(f"{folder} is a mount point, which cannot be replaced; name one in it")
+    for path in (target, target.parent):
+        check_folder(path)
 
 
 @contextlib.contextmanager
@@ -101,8 +124,7 @@ def new_folder(path: Path) -> Generator[Path]:
     """A folder to write into, which becomes `path` when the block ends and vanishes if it fails."""
     check_new_folder(path)
     path = Path(os.path.realpath(path))  # a link stays, and what it points to is made
-    missing = [folder for folder in path.parents if not folder.exists()]
-    path.parent.mkdir(parents=True, exist_ok=True)
+    missing = _make(path.parent)
     made = Path(tempfile.mkdtemp(dir=path.parent, prefix=UNFINISHED))
     try:
         yield made
@@ -113,14 +135,12 @@ def new_folder(path: Path) -> Generator[Path]:
         made.chmod(0o755)
         os.replace(made, path)
     except BaseException as error:
-        if isinstance(error, OSError) and (
-            error.filename is None or Path(error.filename) == made
-        ):  # a full disk does not say where, a rename says the temporary name
-            error.filename, error.filename2 = str(path), None
+        if isinstance(error, OSError):  # a full disk does not say where, others a temporary name
+            where = Path(error.filename or made)
+            if where.is_relative_to(made):
+                error.filename, error.filename2 = str(path / where.relative_to(made)), None
         shutil.rmtree(made, ignore_errors=True)
-        with contextlib.suppress(OSError):  # somebody else's files are in it by now
-            for folder in missing:
-                folder.rmdir()
+        _remove_empty(missing)
         raise
     _settle(path.parent)
 
@@ -148,6 +168,20 @@ def locked(folder: Path) -> Generator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def _make(folder: Path) -> list[Path]:
+    """Make a folder; returns those that were missing, the innermost first."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    return missing
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    """Remove folders, the innermost first; what is not empty holds files of somebody else."""
+    with contextlib.suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
 
 
 def _settle(folder: Path) -> None:

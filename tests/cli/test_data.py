@@ -248,6 +248,7 @@ def test_a_folder_that_was_altered_is_refused_by_an_inspection(mue, lesions, tmp
         "calibrate model out --data lesions",
         "compare model model2 --data lesions --out out",
         "data export lesions --out out",
+        "figure model --data lesions --out out",
     ],
 )
 def test_data_with_a_changed_bit_are_not_used(mue, lesions, lesion_model, tmp_path, arguments):

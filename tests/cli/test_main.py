@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -522,3 +523,50 @@ def test_calibration_is_not_offered_where_it_is_done_or_cannot_be(mue):
 def test_the_progress_of_a_training_has_the_last_validation_and_the_best(mue):
     said = mue(*f"train toy --out run --train.validate-every 2 --train.log-every 1 {SHORT}".split())
     assert re.search(r"mode_tv 0\.\d{4} \(best 0\.\d{4} at [24]\)", said.err), said.err
+
+
+# --- signals --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_command_that_is_ended_by_a_signal_leaves_nothing(mue, tmp_path, monkeypatch, number):
+    def ended(*_):
+        assert list(tmp_path.iterdir()) != []
+        signal.raise_signal(number)
+
+    def died(*_):
+        raise AssertionError("it would have died, and its files been left")
+
+    monkeypatch.setattr("mue.commands.new._save", ended)
+    before = signal.signal(number, died)
+    try:
+        said = mue("data", "new", "out", "--cases", 20)
+        assert signal.getsignal(number) is died
+    finally:
+        signal.signal(number, before)
+    assert (said.code, said.err) == (130, "mue: interrupted\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_figures_that_cannot_be_written_are_refused_before_anything_is_computed(
+    mue, folder, monkeypatch
+):
+    computed = []
+    for module in ("evaluate", "figure"):
+        monkeypatch.setattr(f"mue.commands.{module}.evaluate_modes", computed.append)
+    shutil.rmtree(folder / "figures", ignore_errors=True)
+    (folder / "figures").symlink_to("nowhere")
+    for verb in ("evaluate", "figure"):
+        said = mue(verb, folder, "--inputs", 2)
+        assert said.code == 2
+        assert "figures must be a folder to write to, and it is a device or a bro" in said.err
+    assert computed == []
+
+
+def test_names_that_are_not_utf8_are_refused_for_every_new_folder(mue, folder, tmp_path):
+    before = tree(tmp_path)
+    for words in (("data", "new"), ("export", folder)):
+        said = mue(*words, "a\udcff")
+        assert said.code == 2
+        assert "a\\xff must be a folder to write to, with a name in UTF-8" in said.err
+    assert tree(tmp_path) == before

@@ -1,7 +1,9 @@
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import nibabel
 import numpy as np
@@ -232,3 +234,25 @@ def test_processes_share_the_images(trained, images, tmp_path):
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert files(out) == files(alone)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_one_path_is_one_image_and_an_array_is_none(trained, images):
+    """A text is a sequence, too: of its letters, of which the first may be the root of the disk."""
+    one = mue.predict(trained, str(images[0]), k=3, device="cpu")
+    assert one.report == mue.predict(trained, images[:1], k=3, device="cpu").report
+    arrays: list[Any] = [[np.zeros((8, 8))], np.zeros((8, 8)), [None]]
+    for given in arrays:
+        with pytest.raises(mue.MueError, match="`images` must be paths of files or folders, got "):
+            mue.predict(trained, given, device="cpu")
+    wrong: list[Any] = [0, 2.5, "3"]
+    for k in wrong:
+        with pytest.raises(mue.MueError, match="`k` must be at least 1, got"):
+            mue.predict(trained, images, k=k, device="cpu")
+
+
+def test_settings_that_are_a_fifo_are_not_waited_for(trained, images, tmp_path):
+    (tmp_path / "out").mkdir()
+    os.mkfifo(tmp_path / "out" / "mue-predict.json")
+    with pytest.raises(mue.MueError, match="must be empty or not exist yet, or hold answers"):
+        mue.predict(trained, images, out=tmp_path / "out", device="cpu")

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ from PIL import Image
 
 from mue.config.schema import NormalizeConfig
 from mue.data.images.image import Limits, limited
+from mue.errors import MueError
 from mue.inference.files import (
     SETTINGS,
     InputFile,
@@ -187,3 +189,15 @@ def test_an_image_that_is_too_large_is_refused_before_it_is_decoded(tmp_path):
             path.write_bytes(path.read_bytes()[:45])  # decoding would fail
             with pytest.raises(ValueError, match="is 11 x 10 pixels; 1 to 100 are read; crop it"):
                 read_image(path, 1)
+
+
+@pytest.mark.parametrize("names", [[f"a_000{i}.png" for i in range(3)], ["a.dcm", "b.dcm"]])
+def test_fifos_among_images_are_not_waited_for(tmp_path, names):
+    for name in names:
+        os.mkfifo(tmp_path / name)
+    found = find_inputs([tmp_path], 3)
+    assert {str(path) for file in found for path in file.paths} == {
+        str(tmp_path / name) for name in names
+    }
+    with pytest.raises(MueError, match="is not a file"):
+        read_input(found[0], 3)

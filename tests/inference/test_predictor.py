@@ -121,6 +121,27 @@ def test_a_least_probability_that_is_none_is_refused(predictor, value):
         predictor.propose(np.zeros((8, 8), np.float32), min_prob=value)
 
 
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"by": "modes"}, "`by` must be mode or code, got 'modes'"),
+        ({"cut": "0.5"}, "`cut` must be a number, got '0.5'"),
+        ({"coverage": "0.9"}, "`coverage` must be a number, got '0.9'"),
+    ],
+)
+def test_what_modes_cannot_be_grouped_by_is_refused(predictor, asked, words):
+    with pytest.raises(MueError, match=words):
+        predictor.modes(np.zeros((8, 8), np.float32), **asked)
+
+
+@pytest.mark.parametrize("kind", ["sparse", "meta"])
+def test_tensors_without_their_values_at_hand_are_refused(predictor, kind):
+    x = torch.eye(8).to_sparse() if kind == "sparse" else torch.zeros(8, 8, device="meta")
+    with pytest.raises(MueError, match="`image` must be a dense tensor with values"):
+        predictor.propose(x)
+
+
 @pytest.mark.parametrize(
     ("name", "side"), [("exact", 8192), ("exact", 1024), ("probunet", 1024), ("probunet", 8192)]
 )

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 
@@ -91,3 +92,10 @@ def test_the_package_works_without_the_module_resource():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.stdout, done.returncode) == ("0\n", 0), done.stderr
+
+
+def test_a_log_of_gigabytes_is_refused_before_it_is_read(tmp_path):
+    (tmp_path / LOG).touch()
+    os.truncate(tmp_path / LOG, 1 << 40)  # takes no room on the disk
+    with pytest.raises(MueError, match="must be at most 268435456 bytes"):
+        read_log(tmp_path)

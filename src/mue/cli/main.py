@@ -37,13 +37,14 @@ from mue.commands.import_lidc import import_lidc
 from mue.commands.inspect import inspect
 from mue.commands.new import new
 from mue.commands.predict import Format, predict
-from mue.commands.report import HEALTH, Model
+from mue.commands.report import HEALTH, Model, Paths
 from mue.commands.serve import serve
 from mue.config.auto import EXAMPLE, Choice, choose
 from mue.config.presets import PRESETS, Baseline, Schedule, preset
 from mue.config.schema import Config
 from mue.devices import Device
 from mue.errors import MueError, printable
+from mue.signals import handled, interrupt
 from mue.training import distributed
 from mue.training.checkpoint import CONFIG, load_config
 from mue.training.log import (
@@ -82,7 +83,7 @@ _PARSED: dict[Any, Any] = {
     str | Path | None: str | None,
     Sequence[Model]: tuple[str, ...],
     Model | Sequence[Model]: tuple[str, ...],
-    Sequence[str | Path]: tuple[str, ...],
+    Paths: tuple[str, ...],
     Sequence[str]: tuple[str, ...],
     Sequence[int]: tuple[int, ...],
     Sequence[Format]: tuple[Format, ...],
@@ -164,7 +165,11 @@ def _call(verb: Callable[..., Any], arguments: list[str], prog: str) -> None:
     )
     values = vars(_parse(prog, lambda: tyro.cli(form, prog=prog, args=arguments)))
     as_json = values.pop("json", False)
-    with progress_bars(disable=as_json or distributed.env_int("RANK", 0) != 0) as show:
+    ending = () if verb is serve else ("SIGTERM", "SIGHUP")  # a server ends by itself
+    with (
+        handled(ending, interrupt),
+        progress_bars(disable=as_json or distributed.env_int("RANK", 0) != 0) as show,
+    ):
         result = verb(**values, **({"progress": show} if bars else {}))
     if as_json:
         print(json.dumps(result.report, indent=2))

@@ -7,8 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mue.atomic import transaction
+from mue.atomic import check_folder, transaction
 from mue.commands.report import (
+    FIGURES,
     LoadedModel,
     Model,
     Progress,
@@ -82,6 +83,7 @@ def evaluate(
     target = None
     if out is not None or loaded.source is not None:
         target = output_folder(loaded, out)
+        check_folder(target / FIGURES)
         check_report(target / f"report-{split}.json", loaded)
     if data is None:
         scores = evaluate_modes(
@@ -106,7 +108,7 @@ def evaluate(
         if isinstance(scores, RaterEvaluation):
             files.append(target / f"slices-{split}.csv")
             scores.save_table(files[-1])
-        figure = target / "figures" / f"health-{split}.png"
+        figure = target / FIGURES / f"health-{split}.png"
         files += save_health(found, figure, loaded.name, outlines=data is not None)
     return EvaluationResult(scores, found, content, tuple(files))
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from mue.atomic import transaction
+from mue.atomic import check_folder, transaction
 from mue.commands.report import (
+    FIGURES,
     LoadedModel,
     Model,
     Progress,
@@ -20,7 +21,7 @@ from mue.commands.report import (
 )
 from mue.data.build import build_source, check_data
 from mue.data.prepared.splits import Split
-from mue.data.prepared.store import open_prepared
+from mue.data.prepared.store import open_prepared, verify_prepared
 from mue.devices import Device
 from mue.errors import MueError
 from mue.evaluation.answers import of_one_size, split_of_data
@@ -90,8 +91,12 @@ def figure(
         raise MueError("`models` must have different names, after which their figures are named")
     for model in loaded:
         check_data(model.predictor.config.data, data)
-    target = output_folder(loaded[0], out) / ("" if out else "figures")
+    target = output_folder(loaded[0], out) / ("" if out else FIGURES)
     folders = {model.name: target / ("" if len(loaded) == 1 else model.name) for model in loaded}
+    for folder in folders.values():
+        check_folder(folder)
+    if data is not None:
+        verify_prepared(data)
     files: list[Path] = []
     raters: dict[str, RaterEvaluation] = {}
     with transaction():

@@ -1,11 +1,10 @@
 """`mue data import lidc`: LIDC-IDRI in any of its forms, as prepared slices."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from mue.atomic import check_new_folder
-from mue.commands.report import Progress
+from mue.commands.report import Paths, Progress, paths_of
 from mue.data.lidc.importer import detect_form, read_items
 from mue.data.prepared.item import Rejected
 from mue.data.prepared.store import open_prepared, write_prepared
@@ -22,7 +21,7 @@ class ImportResult:
 
 
 def import_lidc(
-    sources: Sequence[str | Path],
+    sources: Paths,
     *,
     out: str | Path,
     size: int | None = None,
@@ -40,7 +39,7 @@ def import_lidc(
         skip_bad: Leave out what cannot be imported, instead of refusing it all.
         progress: Called with a name, the MiB of the sources read so far, and of all.
     """
-    folder, paths = Path(out), [Path(source) for source in sources]
+    folder, paths = Path(out), paths_of(sources, "sources")
     check_new_folder(folder)
     form = detect_form(paths)
     origin = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -12,7 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from mue.atomic import UNFINISHED, check_folder, transaction, write_atomic
-from mue.commands.report import LoadedModel, Model, Progress, load_models
+from mue.commands.report import LoadedModel, Model, Paths, Progress, load_models, paths_of
 from mue.data.images.image import Axis, RawImage
 from mue.devices import Device, choose_device
 from mue.errors import MueError
@@ -105,7 +106,7 @@ class PredictionResult:
 
 def predict(
     model: Model,
-    images: Sequence[str | Path],
+    images: Paths,
     *,
     k: int = 8,
     by: By = "mode",
@@ -138,9 +139,10 @@ def predict(
         device: Where to compute.
         progress: Called with the name of the job, the number of images done, and of all.
     """
-    if not images:
+    listed = paths_of(images, "images")
+    if not listed:
         raise MueError("`images` must name at least one image file, got none")
-    if k < 1:
+    if not isinstance(k, Integral) or k < 1:
         raise MueError(f"`k` must be at least 1, got {k}")
     if not format or set(format) - set(get_args(Format)):
         known = ", ".join(get_args(Format))
@@ -161,7 +163,7 @@ def predict(
         tall = x.transpose(0, 1).flatten(1, 2)
         return Prediction(file.paths[0], tall, modes if coverage else modes.top(k), raw)
 
-    inputs = find_inputs(images, c)
+    inputs = find_inputs(listed, c)
     if out is None:
         raws = [read_input(file, c, axis) for file in inputs]
         found = [answer(file, raw) for file, raw in zip(inputs, raws, strict=True)]
@@ -187,9 +189,9 @@ def predict(
                 raise
             rejected.append(str(error))
         else:
-            if not (folder / SETTINGS).exists():  # first, so that no other process is refused
-                write_atomic(folder / SETTINGS, settings)
             with transaction():
+                if not (folder / SETTINGS).exists():  # first, so that no other process is refused
+                    write_atomic(folder / SETTINGS, settings)
                 files += _write(prediction, content, folder, file, predictor, png="png" in format)
             report.append(prediction.summary())
         tell(loaded.name, share - len(inputs) + i + 1, share)
@@ -211,7 +213,7 @@ def _require_same(folder: Path, settings: bytes) -> None:
     """Refuse a folder that holds anything but answers by the same model and settings."""
     if not folder.exists() or all(p.name.startswith(UNFINISHED) for p in folder.iterdir()):
         return
-    if not (folder / SETTINGS).exists():
+    if not (folder / SETTINGS).is_file():
         raise MueError(
             f"{folder} must be empty or not exist yet, or hold answers, and it holds files"
         )

@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,13 @@ from mue.version import __version__
 
 HEALTH = "health.json"
 """What a training writes of the health of its model."""
+FIGURES = "figures"
+"""The folder in a run folder that figures are written to."""
 _LARGEST_REPORT = 1 << 26
 Model = str | Path | Predictor
 """A bundled model by its name, a run folder, or a predictor."""
+Paths = str | Path | Sequence[str | Path]
+"""One path, or several."""
 Progress = Callable[[str, int, int], None]
 """Called with the name of a job, the number of its items that are done, and of all."""
 
@@ -59,6 +63,15 @@ def load_models(
         elif name not in loaded:
             loaded[name] = LoadedModel(name, load(model, device=device, **options), model)
     return list(loaded.values())
+
+
+def paths_of(given: Paths, name: str) -> list[Path]:
+    """Paths of which the caller gave one or several."""
+    listed = [given] if isinstance(given, (str, Path)) else list(given)
+    for path in listed:
+        if not isinstance(path, (str, Path)):
+            raise MueError(f"`{name}` must be paths of files or folders, got {type(path).__name__}")
+    return list(map(Path, listed))
 
 
 def progress_of(name: str, progress: Progress | None) -> Callable[[int, int], None] | None:

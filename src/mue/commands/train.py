@@ -4,7 +4,6 @@ import contextlib
 import copy
 import dataclasses
 import shutil
-import signal
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sized
 from pathlib import Path
@@ -18,7 +17,7 @@ from mue import collectives
 from mue.acceleration import accelerated
 from mue.atomic import UNFINISHED, check_folder, locked
 from mue.commands.calibrate import INPUTS, calibrate_predictor, check_images
-from mue.commands.report import HEALTH, save_health, save_report
+from mue.commands.report import FIGURES, HEALTH, save_health, save_report
 from mue.config.schema import Config
 from mue.data.build import build_source, check_data, check_shapes
 from mue.data.prepared.dataset import Slices
@@ -31,6 +30,7 @@ from mue.evaluation.validation import predictor_of, validate, validation_source
 from mue.inference.load import load
 from mue.models.learner import Learner
 from mue.nn.backbone import Backbone
+from mue.signals import handled
 from mue.training import checkpoint, distributed
 from mue.training.batches import batch_share, batch_threads
 from mue.training.checkpoint import CONFIG, STATE, RunError
@@ -136,6 +136,7 @@ def train(
                 batch_share(config)  # refuses a batch that the processes cannot share
                 _check(folder, config, digest, resume=resume)
                 check_folder(folder)
+                check_folder(folder / FIGURES)
                 training = accelerated(Training(config, device, learner=learner))
             with group.all_or_none():
                 if group.rank == 0:
@@ -175,7 +176,7 @@ def train(
 
             title = f"{config.method} on {config.data.name}, seed {config.train.seed}"
             figure = plot_history(read_log(folder), title, read_validations(folder))
-            save_figure(figure, folder / "figures" / "history.png")
+            save_figure(figure, folder / FIGURES / "history.png")
             if validation is not None:
                 _judge(folder, training, source, validation, title)
             else:
@@ -401,7 +402,7 @@ def _judge(
     found = health(predictor, validation, train=source, inputs=inputs)
     save_report(folder / HEALTH, found.report())
     outlines = isinstance(source, Slices)
-    save_health(found, folder / "figures" / "health.png", title, outlines=outlines)
+    save_health(found, folder / FIGURES / "health.png", title, outlines=outlines)
 
 
 @contextlib.contextmanager
@@ -432,10 +433,5 @@ def _interrupts(asked: list[int]) -> Generator[None]:
         if len(asked) > 1 and collectives.world() == 1:  # who asks twice does not want to wait
             raise KeyboardInterrupt
 
-    with contextlib.ExitStack() as restored:
-        with contextlib.suppress(ValueError):  # not the main thread: signals are somebody else's
-            for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
-                number = getattr(signal, name, None)
-                if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # nohup
-                    restored.callback(signal.signal, number, signal.signal(number, note))
+    with handled(("SIGINT", "SIGTERM", "SIGHUP"), note):
         yield

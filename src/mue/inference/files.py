@@ -138,13 +138,12 @@ def _is_series(files: list[Path]) -> bool:
 
 def _series_uid(path: Path) -> str:
     """The series that a DICOM file names; of a damaged one its own path."""
-    from pydicom import dcmread
+    from mue.data.images.dicom import read_series_uid
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = dcmread(path, specific_tags=["SeriesInstanceUID"])
-            return str(found.get("SeriesInstanceUID"))
+            return read_series_uid(path)
     except Exception:  # it is read again, and then refused with a reason
         return str(path)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, Literal, cast, overload
+from typing import Any, Literal, cast, get_args, overload
 
 import numpy as np
 import torch
@@ -179,6 +179,11 @@ class Predictor:
         code through all slices, which lie below one another: c d*h w. `on_slice` is called with the
         number of slices that are done.
         """
+        if by not in get_args(By):
+            raise MueError(f"`by` must be mode or code, got {by!r}")
+        for name, value in (("cut", cut), ("coverage", coverage)):
+            if value is not None and not isinstance(value, Real):
+                raise MueError(f"`{name}` must be a number, got {value!r}")
         if coverage is not None and (by == "code" or cut not in (None, self.cut)):
             raise MueError(
                 "`coverage` is promised of modes at the calibrated cut; leave out `by` and `cut`"
@@ -428,6 +433,8 @@ class Predictor:
     def _batch(self, image: AnyImage) -> Tensor:
         """The input as a batch of the shape and scale that the network takes; else refused."""
         x = image if isinstance(image, Tensor) else torch.from_numpy(_plain_array(image))
+        if x.layout != torch.strided or x.is_meta or x.is_quantized:
+            raise MueError("`image` must be a dense tensor with values; convert it first")
         given = tuple(x.shape)
         axes, c = 1 + self.network.axes, self.config.model.c_in
         if axes == 4 and c == 1 and x.ndim == 2:

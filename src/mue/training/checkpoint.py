@@ -30,7 +30,7 @@ from mue.models.build import BACKBONES, build_network
 from mue.models.heads import Heads
 from mue.models.modal import Modal
 from mue.models.probunet import ProbUNet
-from mue.training.log import LOG
+from mue.training.log import LOG, log_content
 from mue.training.state import Training
 
 CONFIG, WEIGHTS, STATE = "config.json", "weights.safetensors", "state.safetensors"
@@ -194,7 +194,7 @@ def export(
     with transaction():
         save_tensors(out / WEIGHTS, tensors)
         if (run / LOG).is_file():
-            write_atomic(out / LOG, (run / LOG).read_bytes())
+            write_atomic(out / LOG, log_content(run))
         write_atomic(out / CONFIG, (json.dumps(content, indent=2) + "\n").encode())
 
 

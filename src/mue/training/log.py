@@ -21,6 +21,7 @@ from mue.errors import MueError
 from mue.training.loop import Step
 
 LOG = "log.jsonl"
+_LARGEST_LOG = 1 << 28
 
 
 class NonFiniteError(ArithmeticError):
@@ -137,6 +138,16 @@ def log_writer(folder: Path) -> Generator[Callable[[AnyRecord], None]]:
         yield write
 
 
+def log_content(folder: Path) -> bytes:
+    """The log as it is; empty where there is none."""
+    path = folder / LOG
+    if not path.is_file():
+        return b""
+    if (size := path.stat().st_size) > _LARGEST_LOG:
+        raise MueError(f"{path} must be at most {_LARGEST_LOG} bytes, got {size}; remove lines")
+    return path.read_bytes()
+
+
 def read_log(folder: Path) -> list[LogRecord]:
     """The records of the steps of a run, in order; none where there is no log."""
     return [r for r in _read(folder) if isinstance(r, LogRecord)]
@@ -154,8 +165,7 @@ def _read(folder: Path) -> list[AnyRecord]:
     Any other line that is no record is refused.
     """
     path, records = folder / LOG, list[AnyRecord]()
-    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    *lines, last = text.split("\n")
+    *lines, last = log_content(folder).decode("utf-8", "replace").split("\n")
     for number, line in enumerate(lines, start=1):
         try:
             records.append(_record(line))

@@ -100,6 +100,14 @@ def test_white_may_be_zero_in_a_tiff(tmp_path):
     assert read_image_file(tmp_path / "a.tif").pixels.tolist() == [[[[255, 0]]]]
 
 
+@pytest.mark.parametrize("mode", ["YCbCr", "LAB", "CMYK"])
+def test_colours_of_a_tiff_that_are_not_rgb_are_refused(tmp_path, mode):
+    """Their samples are no red, green and blue."""
+    Image.new(mode, (5, 4)).save(tmp_path / "a.tiff")
+    with pytest.raises(MueError, match=r"a\.tiff has colours of the kind .*; save it in grey or"):
+        read_image_file(tmp_path / "a.tiff")
+
+
 def test_pages_of_different_sizes_are_refused(tmp_path):
     with tifffile.TiffWriter(tmp_path / "a.tif") as file:
         file.write(np.zeros((4, 4), np.uint8))

@@ -103,7 +103,10 @@ def _worker() -> Generator[subprocess.Popen[bytes]]:
 
 def work() -> None:
     """What a process does: read its arguments, call the function for each, write what it yields."""
-    call, arguments = pickle.load(sys.stdin.buffer)  # noqa: S301
+    try:
+        call, arguments = pickle.load(sys.stdin.buffer)  # noqa: S301
+    except (EOFError, pickle.UnpicklingError):  # the caller was killed
+        return
     out = sys.stdout.buffer
     with contextlib.suppress(BrokenPipeError):
         for argument in arguments:

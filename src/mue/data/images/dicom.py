@@ -52,6 +52,11 @@ def read_modality(path: Path) -> str:
     return str(_header(_files(path)[0]).get("Modality", ""))
 
 
+def read_series_uid(path: Path) -> str:
+    """The series that a file belongs to."""
+    return str(_header(path).get("SeriesInstanceUID"))
+
+
 def read_dicom(
     path: ImageFile | SeriesInMemory,
 ) -> tuple[Shaped[np.ndarray, "c k j i"], Float[np.ndarray, "4 4"] | None, tuple[ImageFile, ...]]:

@@ -82,10 +82,12 @@ def orientation_of(exif: bytes) -> int:
 
 def picture_channels(path: ImageFile) -> int | None:
     """1 for grey and 3 for colours, by the header of a picture alone; None for anything else."""
+    if not path.is_file():  # a FIFO would be waited for
+        return None
     try:
         with warnings.catch_warnings(), path.open("rb") as opened:
             warnings.simplefilter("ignore")
-            with Image.open(opened) as file:
+            with Image.open(opened, formats=(*FORMATS, "PNG", "TIFF")) as file:
                 if file.mode == "P":
                     colours = np.array(file.getpalette("RGB") or [], np.uint8).reshape(-1, 3)
                     return 1 if (colours == colours[:, :1]).all() else 3

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 from jaxtyping import Shaped
 from PIL import Image, ImageSequence
-from tifffile import PHOTOMETRIC, TiffFile
+from tifffile import COMPRESSION, PHOTOMETRIC, TiffFile
 
 from mue.data.images.image import ImageFile, check_size
 from mue.data.images.picture import turn
 from mue.errors import MueError
 
 _OPACITY = (1, 2)  # kinds of an extra sample
+_PLAIN = tuple(PHOTOMETRIC[n] for n in ("MINISWHITE", "MINISBLACK", "RGB", "PALETTE", "MASK"))
 _MAX_PAGES = 1 << 14
 _DEFLATE, _LZMA, _PACKBITS = (8, 32946, 50013), 34925, 32773  # compressions
 _LZMA_MEMORY = 1 << 28
@@ -100,6 +101,9 @@ def _samples(
     pixels: Shaped[np.ndarray, "c k h w"], page: Any, mask: bool
 ) -> Shaped[np.ndarray, "c k h w"]:
     """Without a palette, an inverted scale or an opacity that is full everywhere."""
+    if page.photometric not in _PLAIN and page.compression != COMPRESSION.JPEG:  # it gives RGB
+        kind = getattr(page.photometric, "name", page.photometric)
+        raise MueError(f"has colours of the kind {kind}; save it in grey or RGB")
     if page.photometric == PHOTOMETRIC.MINISWHITE and pixels.dtype.kind in "bu":
         top = 1 if pixels.dtype == bool else (1 << page.bitspersample) - 1
         return (top - pixels.astype(np.uint8 if top == 1 else pixels.dtype)).astype(pixels.dtype)
