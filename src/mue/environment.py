@@ -32,5 +32,6 @@ def keep_freed_memory() -> None:
     one batch after another; other C libraries than GNU's are left as they are.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
-    for parameter in (_TRIM_THRESHOLD, _MMAP_THRESHOLD) if mallopt else ():
-        mallopt(parameter, _KEPT)
+    if mallopt is not None:
+        mallopt(_TRIM_THRESHOLD, _KEPT)
+        mallopt(_MMAP_THRESHOLD, _KEPT)
