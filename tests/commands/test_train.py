@@ -23,6 +23,7 @@ from mue.commands.train import Interrupted, train
 from mue.config.presets import preset
 from mue.config.schema import ComputeConfig, Config
 from mue.data.build import build_source
+from mue.data.prepared.store import write_prepared
 from mue.data.random import uniform
 from mue.data.synthetic.toy import Bars
 from mue.errors import MueError
@@ -911,3 +912,18 @@ def test_the_health_of_slices_is_judged_on_patients_of_val(lesion_config, lesion
     t = dataclasses.replace(lesion_config.train, steps=4, validate_every=4)
     folder = train(dataclasses.replace(lesion_config, train=t), tmp_path / "run", data=lesions)
     assert json.loads((folder / "health.json").read_text())["inputs"] == 12
+
+
+def test_what_is_held_back_may_have_several_sizes_where_one_is_trained_on(
+    lesion_config, lesion, patients, tmp_path
+):
+    items = [lesion(name, 1, 9) for name in patients("train", 2)]
+    items += [
+        lesion(name, 1, 9, side=s) for s, name in zip((16, 24), patients("val", 2), strict=True)
+    ]
+    write_prepared(items, tmp_path / "data", {"form": "made up"})
+    for every in (0, 2):
+        t = dataclasses.replace(lesion_config.train, steps=2, validate_every=every)
+        config = dataclasses.replace(lesion_config, train=t)
+        folder = train(config, tmp_path / f"run-{every}", data=tmp_path / "data")
+        assert json.loads((folder / "health.json").read_text())["inputs"] == 2
