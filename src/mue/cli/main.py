@@ -217,6 +217,8 @@ def train_command(arguments: list[str], prog: str) -> None:
             content = json.loads(report.read_text())
             tables.print_health(content)
             tables.print_shares(content["codes"])
+            if content["codes"]:
+                tables.print_file("figure", folder / "figures" / "health.png")
         masks = config.method in ("vq", "exact") and config.objective.likelihood != "normal"
         if masks and held_back and not config.train.calibrate:
             command = f"mue calibrate {folder} {folder}-calibrated" + (
