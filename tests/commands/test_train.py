@@ -43,6 +43,7 @@ from mue.training.checkpoint import (
 )
 from mue.training.log import NonFiniteError, best_validation, read_log, read_validations
 from mue.training.loop import fit
+from mue.training.split import split_code_
 from mue.training.state import Training
 from mue.types import Pair
 
@@ -722,6 +723,39 @@ def test_a_run_that_is_killed_after_a_validation_goes_on_to_the_same_validations
     assert same(tmp_path / "again", whole)
     assert read_validations(tmp_path / "again") == read_validations(whole)
     assert steps(tmp_path / "again") == list(range(1, 13))
+
+
+def test_a_killed_run_that_splits_codes_and_validates_goes_on_to_the_same_weights_and_health(
+    tmp_path, monkeypatch
+):
+    """Checkpoints are of steps 8 and 16, validations of 5, 10 and 15, after which it dies."""
+    c, done = preset("vector-vq"), list[int]()
+    t = dataclasses.replace(
+        c.train, steps=20, batch=64, save_every=8, validate_every=5, validate_inputs=16
+    )
+    book = dataclasses.replace(c.codebook, split_every=6, split_until=0.9)
+    start = dataclasses.replace(c.objective, balance_until=0.05)
+    config = dataclasses.replace(c, train=t, codebook=book, objective=start)
+
+    def counting(training, *what):
+        done.append(training.step)
+        split_code_(training, *what)
+
+    def dying(record):
+        if record.step == 15:
+            raise Killed
+
+    monkeypatch.setattr("mue.training.split.split_code_", counting)
+    whole = train(config, tmp_path / "whole")
+    assert {step < 8 for step in done} == {True, False}
+    with pytest.raises(Killed):
+        train(config, tmp_path / "again", on_validation=dying)
+    assert resumed(tmp_path / "again").step == 8
+    train(config, tmp_path / "again", resume=True)
+    assert same(tmp_path / "again", whole)
+    assert read_validations(tmp_path / "again") == read_validations(whole)
+    for file in ("health.json", "config.json"):
+        assert files(tmp_path / "again")[file] == files(whole)[file]
 
 
 def test_training_stops_when_its_patience_is_out_and_is_then_finished(tiny, tmp_path, monkeypatch):
