@@ -3,6 +3,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -169,8 +170,8 @@ def test_a_prior_too_sure_or_unsure_is_named_with_calibration_as_the_remedy(fact
 
 def test_calibration_is_no_remedy_for_a_model_that_is_calibrated_already():
     def scale(modal: Modal) -> None:
-        modal.prior.weight *= 4
-        modal.prior.bias *= 4
+        for parameter in (modal.prior.weight, modal.prior.bias):
+            parameter *= 4
 
     predictor = edited("bundled:guess", scale, range(512))
     modes = ModesConfig(coverage=(0.5,), limits=(0.4,))
@@ -255,7 +256,7 @@ def test_a_prior_that_takes_a_few_inputs_for_others_is_named():
 def test_mode_tv_is_that_of_the_evaluation_over_all_inputs():
     predictor = mue.load("bundled:guess", device="cpu")
     report = health(predictor, build_source(predictor.config.data, "val", seed=4, device=CPU))
-    expected = evaluate_modes(predictor, split="val", inputs=256, seed=4).report()["mode_tv"]
+    expected: Any = evaluate_modes(predictor, split="val", inputs=256, seed=4).report()["mode_tv"]
     assert report.mode_tv is not None
     assert asdict(report.mode_tv) == pytest.approx({k: expected[k] for k in ("mean", "p95")})
 
