@@ -15,7 +15,7 @@ from PIL import Image
 from mue.commands.train import train
 from mue.config.presets import preset
 from mue.data.prepared import store as prepared
-from mue.data.prepared.store import open_prepared
+from mue.data.prepared.store import open_prepared, write_prepared
 from mue.training.checkpoint import load_config, save_state
 
 TINY = """--model.levels 4 8 --model.tail 8 --model.widths 4 --model.code-level 3 --codebook.size 4
@@ -312,6 +312,22 @@ def test_slices_are_learned_from_and_a_stopped_run_goes_on_to_the_same_weights(
     assert one.read_bytes() == two.read_bytes()
     origin = json.loads((tmp_path / "parts" / "config.json").read_text())
     assert origin["data"] == open_prepared(lesions).digest
+
+
+def test_calibration_is_offered_without_validation_where_patients_were_held_back(
+    mue, lesions, patients, lesion
+):
+    names = patients("train", 2)
+    write_prepared([lesion(n, 1, 9) for n in names], Path("one"), {"form": "made up"})
+    train = ["train", "lidc-exact", *TINY.split(), "--train.validate-every", 0]
+    train += ["--train.no-calibrate", "--train.validate-inputs", 8]
+    said = mue(*train, "--data", lesions, "--out", "run")
+    assert f"mue calibrate run run-calibrated --data {lesions}\n" in said.out
+    alone = mue(*train, "--data", "one", "--out", "alone")
+    assert alone.code == 0, alone.err
+    assert "next: mue evaluate alone --data one\n" in alone.out  # it has no split val
+    assert "there is no health report: no inputs were held back" in alone.err
+    assert "mue calibrate" not in alone.out
 
 
 def test_a_run_is_not_resumed_with_other_data(mue, lesions, lesion_model, tmp_path, source):

@@ -298,7 +298,8 @@ def test_a_training_ends_with_its_health_and_what_to_do(mue):
     said = mue("train", "toy", "--out", "run", "--codebook.size", 1, *SMALL.split())
     assert "health   found: one code (codes in use: 1; mode_tv 0." in said.out
     assert "Train again with another --train.seed" in said.out
-    assert "codes    0 100%\n" in said.out
+    assert "codes    0 100%\nfigure   run/figures/health.png\n" in said.out
+    assert Path("run/figures/health.png").exists()
 
 
 @pytest.fixture

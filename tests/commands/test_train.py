@@ -23,6 +23,7 @@ from mue.commands.train import Interrupted, train
 from mue.config.presets import preset
 from mue.config.schema import ComputeConfig, Config
 from mue.data.build import build_source
+from mue.data.prepared.store import write_prepared
 from mue.data.random import uniform
 from mue.data.synthetic.toy import Bars
 from mue.errors import MueError
@@ -42,6 +43,7 @@ from mue.training.checkpoint import (
 )
 from mue.training.log import NonFiniteError, best_validation, read_log, read_validations
 from mue.training.loop import fit
+from mue.training.split import split_code_
 from mue.training.state import Training
 from mue.types import Pair
 
@@ -723,6 +725,39 @@ def test_a_run_that_is_killed_after_a_validation_goes_on_to_the_same_validations
     assert steps(tmp_path / "again") == list(range(1, 13))
 
 
+def test_a_killed_run_that_splits_codes_and_validates_goes_on_to_the_same_weights_and_health(
+    tmp_path, monkeypatch
+):
+    """Checkpoints are of steps 8 and 16, validations of 5, 10 and 15, after which it dies."""
+    c, done = preset("vector-vq"), list[int]()
+    t = dataclasses.replace(
+        c.train, steps=20, batch=64, save_every=8, validate_every=5, validate_inputs=16
+    )
+    book = dataclasses.replace(c.codebook, split_every=6, split_until=0.9)
+    start = dataclasses.replace(c.objective, balance_until=0.05)
+    config = dataclasses.replace(c, train=t, codebook=book, objective=start)
+
+    def counting(training, *what):
+        done.append(training.step)
+        split_code_(training, *what)
+
+    def dying(record):
+        if record.step == 15:
+            raise Killed
+
+    monkeypatch.setattr("mue.training.split.split_code_", counting)
+    whole = train(config, tmp_path / "whole")
+    assert {step < 8 for step in done} == {True, False}
+    with pytest.raises(Killed):
+        train(config, tmp_path / "again", on_validation=dying)
+    assert resumed(tmp_path / "again").step == 8
+    train(config, tmp_path / "again", resume=True)
+    assert same(tmp_path / "again", whole)
+    assert read_validations(tmp_path / "again") == read_validations(whole)
+    for file in ("health.json", "config.json"):
+        assert files(tmp_path / "again")[file] == files(whole)[file]
+
+
 def test_training_stops_when_its_patience_is_out_and_is_then_finished(tiny, tmp_path, monkeypatch):
     config = tiny("exact", ema=0.9, validate_every=2, validate_inputs=8, patience=2)
     messages: list[str] = []
@@ -911,3 +946,18 @@ def test_the_health_of_slices_is_judged_on_patients_of_val(lesion_config, lesion
     t = dataclasses.replace(lesion_config.train, steps=4, validate_every=4)
     folder = train(dataclasses.replace(lesion_config, train=t), tmp_path / "run", data=lesions)
     assert json.loads((folder / "health.json").read_text())["inputs"] == 12
+
+
+def test_what_is_held_back_may_have_several_sizes_where_one_is_trained_on(
+    lesion_config, lesion, patients, tmp_path
+):
+    items = [lesion(name, 1, 9) for name in patients("train", 2)]
+    items += [
+        lesion(name, 1, 9, side=s) for s, name in zip((16, 24), patients("val", 2), strict=True)
+    ]
+    write_prepared(items, tmp_path / "data", {"form": "made up"})
+    for every in (0, 2):
+        t = dataclasses.replace(lesion_config.train, steps=2, validate_every=every)
+        config = dataclasses.replace(lesion_config, train=t)
+        folder = train(config, tmp_path / f"run-{every}", data=tmp_path / "data")
+        assert json.loads((folder / "health.json").read_text())["inputs"] == 2

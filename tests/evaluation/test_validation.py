@@ -4,12 +4,14 @@ import math
 import pytest
 import torch
 
+from mue.config.presets import preset
 from mue.config.schema import ObjectiveConfig
 from mue.data.build import build_source
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.item import Item
 from mue.data.prepared.store import open_prepared, write_prepared
 from mue.data.synthetic.toy import Bars
+from mue.data.synthetic.vector import Rotations
 from mue.errors import MueError
 from mue.evaluation.known_modes import evaluate_modes
 from mue.evaluation.raters import evaluate_raters
@@ -152,13 +154,30 @@ def test_a_baseline_is_validated_too_and_has_no_codes(tiny, what):
     assert math.isfinite(found.nll)
 
 
-def test_masks_of_ones_own_have_raters_and_vectors_of_ones_own_have_modes(bars):
+def test_the_answers_of_data_of_ones_own_are_those_of_raters(bars):
     named = dataclasses.replace(bars.config.data, name="own")
     own = Training(dataclasses.replace(bars.config, data=named), CPU)
     assert validate(own, Bars(), Bars(seed=1)).metric == "ged"
-    normal = dataclasses.replace(own.config.objective, likelihood="normal")
-    own = Training(dataclasses.replace(own.config, objective=normal), CPU)
-    assert validate(own, Bars(), Bars(seed=1)).metric == "mode_tv"
+
+
+class OneRotation(Rotations):
+    """Points of which one answer each is known, as of most data."""
+
+    def case(self, index):
+        return dataclasses.replace(
+            super().case(index), ys=self.pair(index).y, q=torch.ones(len(index), 1)
+        )
+
+
+def test_vectors_of_ones_own_are_scored_by_their_distance_to_what_is_known():
+    """Against one answer any probabilities are right; the energy distance sees how far it is."""
+    config = preset("vector")
+    config = dataclasses.replace(config, data=dataclasses.replace(config.data, name="own"))
+    before, later = (after(config, OneRotation(), steps) for steps in (1, 60))
+    first, last = (validate(t, OneRotation(), OneRotation(seed=1)) for t in (before, later))
+    assert first.metric == "ged"
+    assert first.score > last.score + 0.5
+    assert 0 < last.ece < 1
 
 
 # --- what it leaves alone -------------------------------------------------------------------------

@@ -24,6 +24,11 @@ def test_a_rater_is_in_the_mode_of_the_answer_nearest_to_theirs():
     assert (found == -1).any()
 
 
+def test_an_answer_in_no_mode_is_nobodys_however_far_the_others_are():
+    far = 1 - torch.tensor([[[4.0], [5.0]]])  # as distances of vectors are
+    assert rater_modes(far, torch.tensor([[-1, 0]]), 1 - 6.0).tolist() == [[0]]
+
+
 def test_the_shares_of_the_modes_and_of_no_mode_are_everybody():
     iou, mode, prob = random_case()
     q = torch.rand(12, 4, generator=torch.Generator().manual_seed(1)).softmax(dim=1)

@@ -212,16 +212,19 @@ def train_command(arguments: list[str], prog: str) -> None:
     if not quiet:
         tables.print_file("trained", folder)
         tables.print_file("figure", folder / "figures" / "history.png")
-        then = f"mue evaluate {folder}" + (f" --data {data} --split val" if data else "")
+        held_back = (report := folder / HEALTH).exists()
+        then = f"mue evaluate {folder}" + f" --data {data}" * bool(data)
+        then += " --split val" * bool(data and held_back)
         memory = max((r.memory for r in read_log(folder)), default=0)
         took = f"in {time.monotonic() - began:.0f} s, peak memory {memory:,} MiB"
         tables.print_line(f"{took}; next: {then}")
-        if (report := folder / HEALTH).exists():
+        if held_back:
             content = json.loads(report.read_text())
             tables.print_health(content)
             tables.print_shares(content["codes"])
+            if content["codes"]:
+                tables.print_file("figure", folder / "figures" / "health.png")
         masks = config.method in ("vq", "exact") and config.objective.likelihood != "normal"
-        held_back = data is None or config.train.validate_every > 0  # `auto` finds no val split
         if masks and held_back and not config.train.calibrate:
             command = f"mue calibrate {folder} {folder}-calibrated" + (
                 f" --data {data}" * bool(data)

@@ -123,9 +123,9 @@ def train(
                     seeded_learner(config, backbone) if learner is None else learner
                 )
                 check_shapes(config, source, learner.network.axes)
-                validation = _validation(config, data, device, validation)
-                if validation is not None:
-                    check_shapes(config, validation, learner.network.axes)
+                given, validation = validation, _validation(config, data, device, validation)
+                if given is not None:
+                    check_shapes(config, given, learner.network.axes)
                 if config.train.calibrate:
                     check_images(learner.network.axes)
             facts = {"mue": __version__, "torch": torch.__version__, "device": device.type}

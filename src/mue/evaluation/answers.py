@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mue.config.schema import ObjectiveConfig
+from mue.config.schema import DataConfig, ObjectiveConfig
+from mue.data.build import SOURCES
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.splits import Split
 from mue.data.prepared.store import Prepared
@@ -36,6 +37,14 @@ def check_inputs(inputs: int) -> None:
     """Refuse a number of inputs that none can be generated of, or no loop could count."""
     if not 1 <= inputs <= _MAX_INPUTS:
         raise MueError(f"`inputs` must be in 1..{_MAX_INPUTS}, got {inputs}")
+
+
+def is_generated(config: DataConfig) -> bool:
+    """Whether the known answers of a case are all there are, each a mode with its probability.
+
+    Those of prepared slices, and of data sets of one's own, are what some raters answered.
+    """
+    return config.name in SOURCES and config.name != "slices"
 
 
 def propose_all(

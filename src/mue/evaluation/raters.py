@@ -50,8 +50,6 @@ SAMPLES = (16, 32, 50, 100)
 """Numbers of samples for which the literature reports `ged_n`."""
 MATCHED = 16
 """Samples that are matched to the raters."""
-KNOWN = "known_probabilities"
-"""What the origin says of data whose raters are all answers there are, by their probability."""
 FIRST = (1, 2, 3)
 """Numbers of modes k for `coverage_k`."""
 
@@ -396,11 +394,10 @@ def evaluate_raters(
     everything, grouped = _Columns(predictor, seed), list[tuple[Tensor, ...]]()
     labels = _class_names(predictor)
     classes = {name: _Columns(predictor, seed, by_class=True) for name in labels}
-    known = bool(prepared.origin.get(KNOWN))
     for case, h in propose_all(
         predictor, source, len(source), k, batch=batch, seed=seed, progress=progress
     ):
-        masks = _masks(predictor, case, h, by, known=known)
+        masks = _masks(predictor, case, h, by, known=prepared.known)
         everything.add_(masks)
         for i, of_class in enumerate(classes.values()):
             of_class.add_(masks.of_class(i))

@@ -13,12 +13,13 @@ from torch import Tensor
 
 from mue import collectives
 from mue.config.schema import Config, ObjectiveConfig
-from mue.data.build import SOURCES, build_source
+from mue.data.build import build_source
 from mue.data.source import Source
 from mue.errors import MueError
 from mue.evaluation.answers import (
     answer_log_likelihood,
     codes_in_use,
+    is_generated,
     joint_distances,
     spaced_items,
     split_batches,
@@ -28,7 +29,7 @@ from mue.inference.predictor import MIN_PROB, Predictor
 from mue.metrics.calibration import ece
 from mue.metrics.energy import energy_distance
 from mue.metrics.modes import mode_probabilities, mode_tv
-from mue.metrics.ranked import mode_shares, rater_modes
+from mue.metrics.ranked import AT_LEAST, mode_shares, rater_modes
 from mue.modes import euclidean_distance
 from mue.training.log import ValidationRecord
 from mue.training.state import Training
@@ -71,24 +72,16 @@ def validate(training: Training, source: Source, validation: Source) -> Validati
         numbers.copy_(_measure(predictor, source, validation))
     collectives.all_sum_(numbers)
     score, nll, train_nll, error, codes = numbers.tolist()
-    metric = "mode_tv" if _knows_modes(predictor) else "ged"
+    metric = "mode_tv" if is_generated(training.config.data) else "ged"
     return ValidationRecord(training.step, metric, score, nll, train_nll, error, int(codes))
-
-
-def _knows_modes(predictor: Predictor) -> bool:
-    """Whether the answers of a case are all there are, each a mode with its probability.
-
-    Otherwise they are the masks of raters, as in prepared slices and data sets of one's own.
-    """
-    name = predictor.config.data.name
-    generated = name in SOURCES and name != "slices"
-    return generated or predictor.distance is euclidean_distance
 
 
 @torch.inference_mode()
 def _measure(predictor: Predictor, source: Source, validation: Source) -> Float[Tensor, "5"]:
     """The numbers of a `ValidationRecord`, from `score` on."""
-    objective, known = predictor.config.objective, _knows_modes(predictor)
+    objective, known = predictor.config.objective, is_generated(predictor.config.data)
+    # how like a known answer one of ours has to be, in 1 - distance
+    at_least = 1 - predictor.cut if predictor.distance is euclidean_distance else AT_LEAST
     found: list[tuple[Tensor, ...]] = []
     for case, h in _answers(predictor, validation):
         if known:
@@ -98,7 +91,7 @@ def _measure(predictor: Predictor, source: Source, validation: Source) -> Float[
             whole, (sy, ss, yy) = h.normalized(), joint_distances(predictor, h, case)
             modes = predictor.group(whole)
             p, score = modes.prob, energy_distance(sy, ss, yy, whole.prob, case.q)
-            q = mode_shares(rater_modes(1 - sy, modes.mode), case.q, p.shape[1])
+            q = mode_shares(rater_modes(1 - sy, modes.mode, at_least), case.q, p.shape[1])
         nll = negative_log_likelihood(h, case, objective)
         code, prob = h.code.flatten(), h.prob.flatten()
         found.append(tuple(t.cpu() for t in (score, nll, p[p > 0], q[p > 0], code, prob)))

@@ -20,7 +20,7 @@ def rater_modes(
     >>> rater_modes(torch.tensor([[[0.7, 0.1], [0.6, 0.2]]]), torch.tensor([[1, 0]]))
     tensor([[ 1, -1]])
     """
-    best, answer = iou.where(mode[..., None] >= 0, -1).max(dim=1)
+    best, answer = iou.where(mode[..., None] >= 0, -torch.inf).max(dim=1)
     return mode.gather(1, answer).where(best >= at_least, -1)
 
 

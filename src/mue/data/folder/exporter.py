@@ -18,7 +18,7 @@ from mue.data.folder.layout import DATASET
 from mue.data.images.image import Geometry
 from mue.data.prepared.item import Row
 from mue.data.prepared.splits import Split, split_of
-from mue.data.prepared.store import Prepared
+from mue.data.prepared.store import KNOWN, Prepared
 from mue.errors import MueError
 
 SPLITS_TABLE = "splits.csv"
@@ -66,14 +66,13 @@ def export_cases(
                 progress(done, len(cases))
         ct = meta.normalize.kind == "window"
         names = ["RGB"] if colour else ["CT" if ct else str(j) for j in range(meta.channels)]
-        known = prepared.origin.get("known_probabilities")
         dataset = {
             "channel_names": dict(enumerate(names)),
             "labels": {n: i for i, n in enumerate(meta.labels or ("background", "foreground"))},
             "numTraining": sum(case.split != "test" for case in cases),
             "file_ending": ending,
             **({"rater_weights": weights} if weights else {}),
-            **({"known_probabilities": True} if known else {}),
+            **({KNOWN: True} if prepared.known else {}),
         }
         (folder / DATASET).write_text(json.dumps(dataset, indent=2) + "\n")
         table = _splits_table(prepared, cases)

@@ -63,6 +63,7 @@ class Slices:
         items = prepared.items[member]
         member = member[np.lexsort((items["w"], items["h"]))]  # stable: by size, then as they were
         items = prepared.items[member]
+        self.known = prepared.known
         self.rows = [prepared.rows[i] for i in member]
         self.sizes: list[Size] = list(zip(items["h"].tolist(), items["w"].tolist(), strict=True))
         self._folder = prepared.folder

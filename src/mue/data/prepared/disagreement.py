@@ -11,8 +11,6 @@ from mue.data.prepared.store import Prepared
 from mue.metrics.energy import best_ged, rater_disagreement
 from mue.metrics.overlap import joint_iou
 
-KNOWN = "known_probabilities"
-"""What the origin says of data whose raters give all answers there are, by their probability."""
 SAMPLES = (16, 100)
 """Numbers of samples for which the best `ged_n` is given."""
 
@@ -46,7 +44,7 @@ def disagreement(prepared: Prepared, max_images: int = 2000) -> Disagreement:
                 by_class[name].append(1 - d.item())
         d = rater_disagreement(1 - joint_iou(masks[None]), q)
         distance.append(d.item())
-        known = bool(prepared.origin.get(KNOWN))  # then there is nothing but these answers
+        known = prepared.known  # then there is nothing but these answers
         for name, n in zip(names, (None, *SAMPLES), strict=True):
             among = (1 - q.square().sum(dim=1)) * d / n if known and n else 0 * d
             best[name].append((among if known else best_ged(d, q, n)).item())

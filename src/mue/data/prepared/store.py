@@ -54,6 +54,8 @@ META, INDEX, ITEMS, VOLUMES = "meta.json", "index.csv", "items.npy", "volumes.js
 IMAGES, MASKS = "images.bin", "masks.bin"
 FORMAT = "mue prepared 2"
 MAX_CLASSES = 256
+KNOWN = "known_probabilities"
+"""What the origin says of data whose raters give all answers there are, by their probability."""
 _COLUMNS = (*(field.name for field in fields(Row)), "weights")
 _MAX_META_BYTES, _MAX_INDEX_BYTES = 1 << 20, 1 << 30
 _SYNC_BYTES = 1 << 26
@@ -109,6 +111,11 @@ class Prepared:
     def raters(self) -> int:
         """Largest number of masks of an image."""
         return self.q.shape[1]
+
+    @property
+    def known(self) -> bool:
+        """Whether the raters give all answers there are, by their probability."""
+        return bool(self.origin.get(KNOWN))
 
     @property
     def sizes(self) -> list[tuple[int, int]]:
