@@ -70,7 +70,7 @@ def read_dicom(
     if len(shapes) > 1:
         raise MueError(f"holds slices of different sizes: {sorted(shapes)}; they must be the same")
     (rows, columns, channels), *_ = shapes
-    if not 0 < (count := sum(map(_frame_count, heads))) <= _MAX_FRAMES:
+    if not 0 < (count := sum(map(frame_count, heads))) <= _MAX_FRAMES:
         raise MueError(f"has {count} frames; 1 to {_MAX_FRAMES} are read; divide it")
     frames = [
         frame for file, head in zip(files, heads, strict=True) for frame in _frames(file, head)
@@ -128,27 +128,28 @@ def _names_deflation(file: ImageFile) -> bool:
     return False
 
 
-def _frame_count(head: Dataset) -> int:
+def frame_count(head: Dataset) -> int:
+    """How many frames an image has."""
     return int(head.get("NumberOfFrames") or 1)
 
 
 def _frames(file: ImageFile, head: Dataset) -> Iterator[_Frame]:
     """The frames of a file."""
-    for i in range(_frame_count(head)):
-        position = _group(head, i, "PlanePositionSequence").get("ImagePositionPatient")
-        orientation = _group(head, i, "PlaneOrientationSequence").get("ImageOrientationPatient")
-        measures = _group(head, i, "PixelMeasuresSequence")
+    for i in range(frame_count(head)):
+        position = functional_group(head, i, "PlanePositionSequence").get("ImagePositionPatient")
+        plane = functional_group(head, i, "PlaneOrientationSequence")
+        measures = functional_group(head, i, "PixelMeasuresSequence")
         yield _Frame(
             file,
             i,
             np.array(position, dtype=np.float64) if position else None,
-            tuple(float(v) for v in orientation or ()),
+            tuple(float(v) for v in plane.get("ImageOrientationPatient") or ()),
             tuple(float(v) for v in measures.get("PixelSpacing") or ()),
             float(measures.get("SliceThickness") or 1),
         )
 
 
-def _group(head: Dataset, frame: int, name: str) -> Dataset:
+def functional_group(head: Dataset, frame: int, name: str) -> Dataset:
     """What an enhanced image says of a frame, or of all; of other images the header itself."""
     shared = (head.get("SharedFunctionalGroupsSequence") or [Dataset()])[0]
     each = head.get("PerFrameFunctionalGroupsSequence") or []
@@ -226,9 +227,9 @@ def _pixels(file: ImageFile) -> Shaped[np.ndarray, "c k j i"]:
 
 def _rescaled(values: np.ndarray, data: Dataset) -> np.ndarray:
     """Stored values in the units of the scan; the frames of an enhanced image may differ in it."""
-    count, name = _frame_count(data), "PixelValueTransformationSequence"
+    count, name = frame_count(data), "PixelValueTransformationSequence"
     frames = values.reshape(count, *values.shape[-2:])
-    by = [_group(data, i, name) for i in range(count)]
+    by = [functional_group(data, i, name) for i in range(count)]
     with np.errstate(all="ignore"):
         if all(group is by[0] for group in by):
             scaled = apply_modality_lut(frames, by[0])
