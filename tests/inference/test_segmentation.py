@@ -116,6 +116,22 @@ def test_a_nifti_has_the_voxels_and_the_affine_of_its_source(volume, axis):
     assert np.array_equal(found, np.stack([voxels > 0, voxels < 0], axis=3))
 
 
+@pytest.mark.parametrize("form", ["sform", "qform"])
+@pytest.mark.parametrize("axes", [(-1, 1, 1), (1, 1, 1), (1, -1, -1)])
+def test_a_nifti_has_its_place_by_either_form_and_of_either_hand(tmp_path, form, axes):
+    """An oblique affine, of which the first has a negative determinant."""
+    turned = np.array([[0.36, 0.48, -0.8], [-0.8, 0.6, 0], [0.48, 0.64, 0.6]])
+    affine, voxels = np.eye(4), np.random.default_rng(0).normal(size=(8, 7, 6))
+    affine[:3, :3], affine[:3, 3] = turned @ np.diag(axes) @ np.diag([0.7, 0.9, 2.5]), (5, -7, 11)
+    source = Nifti1Image(voxels.astype(np.float32), None)
+    source.set_sform(affine if form == "sform" else None, int(form == "sform"))
+    source.set_qform(affine if form == "qform" else None, int(form == "qform"))
+    (tmp_path / "a.nii.gz").write_bytes(gzip.compress(source.to_bytes()))
+    image = opened(as_nifti(bright_voxels(tmp_path / "a.nii.gz", 0))[".nii.gz"])
+    np.testing.assert_allclose(image.affine, affine, atol=1e-5)
+    assert np.array_equal(np.asarray(image.dataobj)[..., 0], voxels > 0)
+
+
 def test_the_expected_mask_and_the_probabilities_are_in_the_nifti(volume):
     files = as_nifti(two_answers(volume))
     expected = np.asarray(opened(files["-expected.nii.gz"]).dataobj)
