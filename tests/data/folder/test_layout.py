@@ -116,7 +116,7 @@ def test_a_file_that_both_patterns_match_is_of_the_one_that_says_more(tmp_path):
 
 
 def test_a_name_that_comes_twice_in_a_pattern_must_be_the_same():
-    expression = pattern("{case}/{case}.png", "case")
+    expression = pattern("--image", "{case}/{case}.png", "case")
     assert expression.fullmatch("a/a.png")
     assert not expression.fullmatch("a/b.png")
 
@@ -139,16 +139,27 @@ def test_a_folder_is_found_as_a_series(tmp_path):
         (
             "i/image.png",
             "m/{case}_{rater}.png",
-            "must have {case}, and no other, got 'i/image.png'",
+            "may have {channel} and {patient}, and no other field, got 'i/image.png'",
         ),
-        ("i/{case}.png", "m/{case}.png", "must have {case} and {rater}, and no other"),
-        ("i/{name}{case}.png", "m/{case}_{rater}.png", "must have {case}, and no other"),
+        (
+            "i/{case}.png",
+            "m/{rater}.png",
+            "--mask must have {case}, may have {rater} and {patient}, and no other",
+        ),
+        ("i/{name}{case}.png", "m/{case}_{rater}.png", "--image must have {case}, may have"),
+        ("i/{case}.png", "m/{case}_{channel}.png", "--mask must have {case}, may have {rater}"),
     ],
 )
 def test_a_pattern_that_finds_nothing_or_lacks_a_name_is_refused(tmp_path, image, mask, words):
     touch(tmp_path, "dataset.json", "i/a.png", "m/a_0.png")
     with pytest.raises(MueError, match=words.replace("{", r"\{").replace("}", r"\}")):
         find_by_patterns(tmp_path, image, mask, Description())
+
+
+def test_one_rater_needs_no_name(tmp_path):
+    touch(tmp_path, "i/a.png", "m/a.png")
+    (case,) = find_by_patterns(tmp_path, "i/{case}.png", "m/{case}.png", Description())
+    assert described(case) == ("a", ("i/a.png",), ("m/a.png",))
 
 
 def test_two_images_a_lone_mask_and_a_lone_image_are_rejected_by_the_name_of_the_case(tmp_path):
