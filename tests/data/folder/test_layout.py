@@ -203,6 +203,21 @@ def test_a_patient_in_two_splits_is_rejected(tmp_path):
     assert bad.why.startswith("is in test, and P1-a of the same patient in train; a patient must")
 
 
+def test_a_case_without_a_line_leaves_the_others_of_its_patient_their_split(tmp_path):
+    table = tmp_path / "splits.csv"
+    table.write_text("case,split\nP1-b,train\n")
+    bad, good = with_patients(cases_of("P1-a", "P1-b"), "{patient}-*", table)
+    assert isinstance(bad, Rejected)
+    assert isinstance(good, CaseFiles)
+    assert good.split == "train"
+
+
+def test_a_table_of_splits_without_a_line_says_nothing_of_a_case(tmp_path):
+    (tmp_path / "splits.csv").write_text("case,split\n")
+    (bad,) = with_patients(cases_of("x"), None, tmp_path / "splits.csv")
+    assert bad == Rejected("x", "has no line in splits.csv, by case or patient")
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [

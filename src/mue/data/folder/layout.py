@@ -306,12 +306,11 @@ def with_patients(
             elif tested and split is None:
                 split = "val" if split_of(name) == "val" else "train"
             case = replace(case, patient=name, split=split)
-            other = first.setdefault(name, case)
             if expression and not match:
                 case = Rejected(case.name, f"has a name that --patient {patient!r} does not match")
             elif splits is not None and split is None:
                 case = Rejected(case.name, f"has no line in {splits.name}, by case or patient")
-            elif other.split != split:
+            elif (other := first.setdefault(name, case)).split != split:
                 why = f"is in {split}, and {other.name} of the same patient in {other.split}"
                 case = Rejected(case.name, f"{why}; a patient must be in one split")
         found.append(case)
@@ -326,9 +325,10 @@ def _read_splits(path: Path) -> dict[str, Split]:
             raise MueError("it is no plain file")
         if path.stat().st_size > _MAX_CSV_BYTES:
             raise MueError(f"it has {path.stat().st_size} bytes")
-        rows = list(csv.DictReader(path.read_text(encoding="utf-8-sig").splitlines()))
-        names = [name for name in ("case", "patient") if rows and name in rows[0]]
-        if not names or "split" not in rows[0]:
+        rows = csv.DictReader(path.read_text(encoding="utf-8-sig").splitlines())
+        columns = rows.fieldnames or ()
+        names = [name for name in ("case", "patient") if name in columns]
+        if not names or "split" not in columns:
             raise MueError("its first line must be `case,split` or `patient,split`")
         table: dict[str, Split] = {}
         for row in rows:
