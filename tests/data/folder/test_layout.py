@@ -274,6 +274,7 @@ def test_a_description_is_that_of_nnunet(tmp_path):
         ("[]", "it is not a dictionary"),
         ('{"labels": {"a": 1, "b": 2}}', "different values, 0 for the background"),
         ('{"labels": {"a": 0, "b": 0}}', "different values"),
+        ('{"labels": {"a": 0, "b": 1.5}}', "invalid literal for int.* '1.5'"),
         ('{"labels": {"a": 0}}', "the background and 1 to 254 classes"),
         ('{"labels": {"a": 0, "b": [1, 2]}}', "regions of several are not read"),
         ('{"labels": {"a": 0, "b": 1, "ignore": 2}}', "give these pixels a class"),

@@ -124,10 +124,13 @@ def encode_case(
         found = encode(item, labels)
         if isinstance(found, Encoded):
             kind, c = found.image.dtype, len(found.image)
-            if (kind, c) == (dtype or kind, channels or c):
+            if 1 < (named := len(description.channels)) != c:
+                why = f"has {c} channels, and channel_names has {named}"
+            elif (kind, c) == (dtype or kind, channels or c):
                 yield found
                 continue
-            why = f"has {c} channels of {kind}, and others have {channels} of {dtype or kind}"
+            else:
+                why = f"has {c} channels of {kind}, and others have {channels} of {dtype or kind}"
         else:
             why = found.why
         yield Rejected(case.name, f"{item.source} {why}")  # which holds of all its slices

@@ -107,7 +107,7 @@ def _labels(given: Mapping[str, Any]) -> dict[str, int]:
         raise MueError("labels must have one value each; regions of several are not read")
     if "ignore" in given:
         raise MueError("labels must not have `ignore`; give these pixels a class")
-    labels = {name: int(value) for name, value in given.items()}
+    labels = {name: int(str(value)) for name, value in given.items()}  # not 1.5 as 1
     labels = dict(sorted(labels.items(), key=lambda entry: entry[1]))
     if labels and (next(iter(labels.values())) != 0 or len(set(labels.values())) < len(labels)):
         raise MueError(f"labels must have different values, 0 for the background, got {labels}")
