@@ -60,7 +60,8 @@ def require_different_names(files: Iterable[InputFile]) -> None:
         if file.name in seen:
             raise MueError(
                 "`images` must have different names where answers are written to a folder, and "
-                f"{file} is called as {seen[file.name]} is; give the folder above both"
+                f"{file} is called as {seen[file.name]} is; give the folder above both, or rename "
+                "one"
             )
         seen[file.name] = file
 
