@@ -128,7 +128,7 @@ def test_a_nifti_has_its_place_by_either_form_and_of_either_hand(tmp_path, form,
     source.set_qform(affine if form == "qform" else None, int(form == "qform"))
     (tmp_path / "a.nii.gz").write_bytes(gzip.compress(source.to_bytes()))
     image = opened(as_nifti(bright_voxels(tmp_path / "a.nii.gz", 0))[".nii.gz"])
-    np.testing.assert_allclose(image.affine, affine, atol=1e-5)
+    np.testing.assert_allclose(np.array(image.affine), affine, atol=1e-5)
     assert np.array_equal(np.asarray(image.dataobj)[..., 0], voxels > 0)
 
 
