@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo viewer test test-browser test-malformed fuzz chaos check format bench results results-lidc results-compare results-performance results-seeds clean
+.PHONY: demo viewer test test-browser dciodvfy test-malformed fuzz chaos check format bench results results-lidc results-compare results-performance results-seeds clean
 
 demo: .venv/installed
 	$(BIN)/mue demo
@@ -23,6 +23,10 @@ SHOTS ?= runs/screenshots
 test-browser: .venv/browser
 	command -v chromium || (apt-get update && apt-get install --yes chromium)
 	MUE_SCREENSHOTS=$(SHOTS) $(BIN)/python -m pytest -m browser tests/service
+
+# The validator of DICOM, of Debian's dicom3tools; without it, the tests that use it are skipped.
+dciodvfy:
+	command -v dciodvfy || (apt-get update && apt-get install --yes dicom3tools)
 
 # It goes on where the last call ended, and writes docs/reliability.md. ARGS are its options.
 fuzz: .venv/installed

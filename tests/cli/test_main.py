@@ -435,6 +435,16 @@ def test_a_prediction_for_people_shows_the_rest(mue, tmp_path):
 
 
 @pytest.mark.usefixtures("folder", "image")
+def test_a_folder_that_nothing_was_written_to_is_not_named(mue, tmp_path):
+    options = ["--format", "dicom-seg", "--skip-bad"]
+    said = mue("predict", "copy", "bars.png", "--out", "answers", *options)
+    assert said.code == 0
+    assert said.err.splitlines()[-1].startswith("left out bars.png must be DICOM")
+    assert said.out == "0 images answered, 0 were before, 1 left out\n"
+    assert not (tmp_path / "answers").exists()
+
+
+@pytest.mark.usefixtures("folder", "image")
 def test_without_k_a_model_of_few_codes_answers_with_all_it_has(mue):
     said = mue("predict", "copy", "bars.png", "--by", "code", "--json")  # 6 codes
     assert said.code == 0

@@ -274,7 +274,7 @@ def test_every_preset_fits_its_data(name, lesions):
     with torch.device("meta"):
         axes = build_network(config).axes
     source = build_source(config.data, "train", seed=0, device=torch.device("cpu"), data=data)
-    check_shapes(config, source, axes)
+    check_shapes(config, source.pair(torch.tensor([0])), axes)
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -68,19 +68,22 @@ def test_more_answers_than_a_data_set_gives_are_refused(name):
 
 def test_a_network_must_fit_the_shapes_of_an_item_of_any_source():
     config = changed(preset("toy"), c_in=2)
-    check_shapes(config, Volumes(), 3)
+    first = torch.tensor([0])
+    for item in (Volumes().pair(first), Volumes().case(first)):
+        check_shapes(config, item, 3)
     words = r"model\.c_in must be 2 for this data, whose inputs have the shape \(2, 8, 8\), got 1"
     with pytest.raises(ValueError, match=words):
-        check_shapes(preset("toy"), Volumes(), 3)
+        check_shapes(preset("toy"), Volumes().pair(first), 3)
     words = r"model\.c_out must be 1 for this data, whose answers have the shape \(1, 8, 8\), got 3"
     with pytest.raises(ValueError, match=words):
-        check_shapes(changed(config, c_out=3), Volumes(), 3)
+        check_shapes(changed(config, c_out=3), Volumes().pair(first), 3)
 
 
 def test_vectors_need_an_mlp_and_images_something_else():
     vector, toy = preset("vector"), preset("toy")
     turns, bars = (
-        build_source(config.data, "train", seed=0, device=CPU) for config in (vector, toy)
+        build_source(config.data, "train", seed=0, device=CPU).pair(torch.tensor([0]))
+        for config in (vector, toy)
     )
     words = r"model\.backbone must take inputs of 1 axes for this data.*\(2,\), got 'unet'"
     with pytest.raises(ValueError, match=words):

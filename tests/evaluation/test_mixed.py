@@ -13,6 +13,7 @@ from mue.evaluation.answers import of_one_size, split_batches
 from mue.evaluation.health import health
 from mue.evaluation.raters import evaluate_raters
 from mue.metrics.energy import ged
+from mue.training.log import read_validations
 
 SIDES = (12, 16, 20)
 
@@ -81,6 +82,28 @@ def test_a_model_is_trained_validated_calibrated_plotted_and_compared(
     mue.compare(pair, data=mixed, out=tmp_path / "compared", device="cpu")
     report = health(mue.load(run, device="cpu"), Slices(open_prepared(mixed), "val", data))
     assert report.inputs == 12
+
+
+def test_a_model_of_whole_images_of_one_size_is_validated_on_several(
+    patients, lesion, lesion_config, tmp_path
+):
+    items = [lesion(patients("train", 1)[0], 1, k) for k in range(4)]
+    items += [lesion(patients("val", 1)[0], 1, k, side=side) for k, side in enumerate(SIDES)]
+    write_prepared(items, tmp_path / "data", {"form": "made up"})
+    train = dataclasses.replace(lesion_config.train, steps=2, validate_every=2)
+    config = dataclasses.replace(lesion_config, train=train)
+    run = mue.train(config, tmp_path / "run", data=tmp_path / "data")
+    assert len(read_validations(run)) == 1
+
+
+def test_models_of_whole_images_are_compared_on_images_of_several_sizes(
+    mixed, lesion_baselines, tmp_path
+):
+    pair = [lesion_baselines["exact"], lesion_baselines["ensemble"]]
+    found = mue.compare(pair, data=mixed, out=tmp_path / "compared", device="cpu").models
+    for model, folder in zip(found, pair, strict=True):
+        alone = evaluate_raters(mue.load(folder, device="cpu"), mixed)
+        assert model.metrics["ged"].mean == pytest.approx(alone.columns["ged"].mean().item())
 
 
 def test_whole_images_of_different_sizes_are_refused(mixed, lesion_config, tmp_path):

@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from nibabel.nifti1 import Nifti1Image
 from PIL import Image
 
 from mue.config.schema import NormalizeConfig
@@ -87,7 +88,18 @@ def test_numbered_photographs_are_images_by_themselves(tmp_path):
 def test_channels_of_different_sizes_are_refused(tmp_path):
     save(tmp_path / "a_0000.png")
     Image.new("L", (5, 3)).save(tmp_path / "a_0001.png")
-    with pytest.raises(ValueError, match="must have channels of one size"):
+    with pytest.raises(
+        ValueError, match=r"a_0001.png is 3 x 5 and .*a_0000.png .*must be the same"
+    ):
+        read_input(find_inputs([tmp_path], 2)[0], 2)
+
+
+def test_channels_in_different_places_are_refused(tmp_path):
+    for i in range(2):
+        image = Nifti1Image(np.zeros((4, 3, 2), np.uint8), np.diag([1.0 + i, 1, 1, 1]))
+        (tmp_path / f"a_000{i}.nii").write_bytes(image.to_bytes())
+    words = r"a_0001.nii has an affine that puts it up to 4 mm away from .*a_0000.nii"
+    with pytest.raises(ValueError, match=words):
         read_input(find_inputs([tmp_path], 2)[0], 2)
 
 

@@ -185,7 +185,8 @@ def _(result: PredictionResult) -> None:
         counts = f"{len(result.report)} images answered, {result.done} were before"
         if result.done or result.rejected or len(result.report) > _MAX_IMAGES:
             print_line(f"{counts}, {len(result.rejected)} left out")
-        print_file("answers", result.folder)
+        if result.files or result.done:
+            print_file("answers", result.folder)
 
 
 @print_result.register

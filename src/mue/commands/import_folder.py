@@ -41,7 +41,7 @@ def import_folder(
         out: The new folder.
         image: Pattern of the images, such as 'images/{case}.jpg'; {channel} if they are apart,
             {patient} (in `mask` too) where patients have cases of one name.
-        mask: Pattern of the masks, such as 'masks/{case}_{rater}.png'.
+        mask: Pattern of the masks, such as 'masks/{case}_{rater}.png', or without {rater} of one.
         patient: Pattern of the names of cases, such as '{patient}-*'; by default each is its own.
         splits: Table with the columns case (or patient) and split; by default a hash decides.
         axis: The axis 0, 1 or 2 of a volume along which it is cut into slices.

@@ -122,10 +122,11 @@ def train(
                 learner = _complete(
                     seeded_learner(config, backbone) if learner is None else learner
                 )
-                check_shapes(config, source, learner.network.axes)
+                first = torch.tensor([0])
+                check_shapes(config, source.pair(first), learner.network.axes)
                 given, validation = validation, _validation(config, data, device, validation)
                 if given is not None:
-                    check_shapes(config, given, learner.network.axes)
+                    check_shapes(config, given.case(first), learner.network.axes)
                 if config.train.calibrate:
                     check_images(learner.network.axes)
             facts = {"mue": __version__, "torch": torch.__version__, "device": device.type}

@@ -17,6 +17,7 @@ from mue.data.synthetic.guess import GuessingGame
 from mue.data.synthetic.toy import Bars
 from mue.data.synthetic.vector import Rotations
 from mue.errors import MueError
+from mue.types import Case, Pair
 
 _SPLIT_OFFSET = 1 << 40
 """Distance of the seeds of two splits of generated data, far beyond the seed of any run."""
@@ -131,13 +132,13 @@ def check_data(config: DataConfig, data: str | Path | None) -> None:
         )
 
 
-def check_shapes(config: Config, source: Source, axes: int) -> None:
+def check_shapes(config: Config, item: Pair | Case, axes: int) -> None:
     """Refuse a network that cannot take the inputs of a data set, or give its answers.
 
     `axes` is that of the network: 3 for images, 1 for vectors.
     """
-    item = source.pair(torch.tensor([0]))
-    x, y = tuple(item.x.shape[1:]), tuple(item.y.shape[2:])
+    answers = item.y if isinstance(item, Pair) else item.ys
+    x, y = tuple(item.x.shape[1:]), tuple(answers.shape[2:])
     model = config.model
     if len(x) != axes:
         raise MueError(

@@ -19,7 +19,13 @@ from torch import Tensor
 from mue.data.build import build_source, check_shapes
 from mue.data.prepared.splits import Split
 from mue.errors import MueError
-from mue.evaluation.answers import Progress, check_inputs, propose_all
+from mue.evaluation.answers import (
+    Progress,
+    check_inputs,
+    propose_all,
+    spaced_items,
+    split_batches,
+)
 from mue.evaluation.known_modes import evaluate_modes
 from mue.evaluation.raters import METRICS, evaluate_raters
 from mue.inference.predictor import MAX_SAMPLES, By, Predictor
@@ -34,7 +40,7 @@ COUNTS = tuple(2**i for i in range(13))
 """Numbers of samples of a curve: 1, 2, 4, …, 4096."""
 CURVE_INPUTS = 100
 """Inputs that a curve is the mean of."""
-_TIMED = 8  # inputs in a batch when the speed is measured
+_TIMED = 8  # inputs in a batch when the speed is measured, or as many as have one size
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +119,9 @@ def compare_models(
     first = next(iter(predictors.values()))
     task = dataclasses.replace(first.config.data, answers=1)
     source = build_source(task, split, seed=0, device=first.device, data=data, resident="off")
+    timed = source.case(next(split_batches(source, spaced_items(source, _TIMED), _TIMED)))
     for predictor in predictors.values():
-        check_shapes(predictor.config, source, predictor.network.axes)
-    x = source.pair(torch.arange(_TIMED)).x
+        check_shapes(predictor.config, timed, predictor.network.axes)
     hidden = {name for name, metric in METRICS.items() if not metric.in_comparison}
     found: list[ComparedModel] = []
     reference: Any = None  # the evaluation of the first model, of the same kind as the others
@@ -141,7 +147,7 @@ def compare_models(
                     answers=answers,
                     passes=predictor.network.forward_passes(answers),
                     parameters=sum(p.numel() for p in predictor.network.parameters()),
-                    per_second=_TIMED * answers / _seconds(predictor, x, answers),
+                    per_second=len(timed.x) * answers / _seconds(predictor, timed.x, answers),
                     metrics={n: v for n, v in scores.intervals().items() if n not in hidden},
                     difference={n: v for n, v in difference.items() if n not in hidden},
                 )

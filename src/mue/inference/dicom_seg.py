@@ -22,8 +22,8 @@ from pydicom import Dataset, dcmread
 from pydicom.sr.codedict import codes
 from pydicom.uid import generate_uid
 
-from mue.data.images.dicom import frame_order
-from mue.data.images.image import ImageFile
+from mue.data.images.dicom import frame_count, frame_order, functional_group
+from mue.data.images.image import Geometry, ImageFile
 from mue.errors import MueError
 from mue.inference.segmentation import Segmentation
 from mue.version import __version__
@@ -62,9 +62,9 @@ def as_dicom_seg(found: Segmentation) -> dict[str, bytes]:
 
 def _sources(found: Segmentation) -> list[Dataset]:
     """The headers of the source, in the order of its slices."""
-    files = found.source.files
+    files, geometry = found.source.files, found.source.geometry
     try:
-        return [_header(file) for file in files]
+        return [_header(file, geometry) for file in files]
     except Exception:  # pydicom raises any, for what is no DICOM
         raise MueError(
             f"{files[0]} must be DICOM for answers in the format dicom-seg, which refers to its "
@@ -72,9 +72,16 @@ def _sources(found: Segmentation) -> list[Dataset]:
         ) from None
 
 
-def _header(file: ImageFile) -> Dataset:
+def _header(file: ImageFile, geometry: Geometry | None) -> Dataset:
+    """A header; a segmentation must have the thickness of slices, which a source may leave out."""
     with file.open("rb") as opened:
-        return dcmread(opened, stop_before_pixels=True)
+        head = dcmread(opened, stop_before_pixels=True)
+    if geometry is not None:
+        for i in range(frame_count(head)):
+            measures = functional_group(head, i, "PixelMeasuresSequence")
+            if not measures.get("SliceThickness"):
+                measures.SliceThickness = f"{np.linalg.norm(geometry.affine[:3, 2]):.6g}"
+    return head
 
 
 def _encode(
@@ -116,6 +123,8 @@ def _encode(
         series_description="mue: expected mask" if content else "mue: ranked hypotheses",
         **content,
     )
+    if found.source.geometry is None:  # without it, this must be there, and may be empty
+        seg.PatientOrientation = sources[0].get("PatientOrientation")
     buffer = io.BytesIO()
     seg.save_as(buffer)
     return buffer.getvalue()

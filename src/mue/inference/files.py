@@ -16,7 +16,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from mue.config.schema import NormalizeConfig
-from mue.data.images.image import Axis, RawImage
+from mue.data.images.image import Axis, RawImage, check_fit
 from mue.data.images.picture import picture_channels
 from mue.data.images.reader import DICOM_ENDINGS, ENDINGS, read_image_file
 from mue.data.normalize import normalize
@@ -60,7 +60,8 @@ def require_different_names(files: Iterable[InputFile]) -> None:
         if file.name in seen:
             raise MueError(
                 "`images` must have different names where answers are written to a folder, and "
-                f"{file} is called as {seen[file.name]} is; give the folder above both"
+                f"{file} is called as {seen[file.name]} is; give the folder above both, or rename "
+                "one"
             )
         seen[file.name] = file
 
@@ -154,9 +155,8 @@ def read_input(file: InputFile, channels: int, axis: Axis = 2) -> RawImage:
     Grey becomes colour and colour grey where the model takes the other.
     """
     raws = [_read(path, axis) for path in file.paths]
-    if len({raw.pixels.shape for raw in raws}) > 1:
-        shapes = ", ".join(str(raw.pixels.shape) for raw in raws)
-        raise MueError(f"{file} must have channels of one size, got {shapes}")
+    for path, raw in zip(file.paths[1:], raws[1:], strict=True):
+        check_fit(path, raw, raws[0], file.paths[0])
     raw = replace(raws[0], pixels=np.concatenate([raw.pixels for raw in raws]))
     return with_channels(raw, channels, str(file))
 

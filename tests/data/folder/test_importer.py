@@ -98,6 +98,12 @@ def test_channels_of_several_files_are_one_image(tmp_path):
     assert np.array_equal(item.image, channels)
 
 
+def test_one_file_must_have_the_channels_that_are_named(tmp_path):
+    path = png(tmp_path, "i.png", np.zeros((6, 9)))
+    (found,) = encode_cases([case([path], [path])], tmp_path, Description(channels=("CT", "PET")))
+    assert found == Rejected("patient/a", "i.png has 1 channels, and channel_names has 2")
+
+
 @pytest.mark.parametrize("cores", [1, 2])
 def test_items_come_in_the_order_of_the_cases_whatever_takes_longer(tmp_path, monkeypatch, cores):
     monkeypatch.setattr(importer, "_FEW", 0)

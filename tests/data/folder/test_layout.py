@@ -116,7 +116,7 @@ def test_a_file_that_both_patterns_match_is_of_the_one_that_says_more(tmp_path):
 
 
 def test_a_name_that_comes_twice_in_a_pattern_must_be_the_same():
-    expression = pattern("{case}/{case}.png", "case")
+    expression = pattern("--image", "{case}/{case}.png", "case")
     assert expression.fullmatch("a/a.png")
     assert not expression.fullmatch("a/b.png")
 
@@ -139,16 +139,27 @@ def test_a_folder_is_found_as_a_series(tmp_path):
         (
             "i/image.png",
             "m/{case}_{rater}.png",
-            "must have {case}, and no other, got 'i/image.png'",
+            "may have {channel} and {patient}, and no other field, got 'i/image.png'",
         ),
-        ("i/{case}.png", "m/{case}.png", "must have {case} and {rater}, and no other"),
-        ("i/{name}{case}.png", "m/{case}_{rater}.png", "must have {case}, and no other"),
+        (
+            "i/{case}.png",
+            "m/{rater}.png",
+            "--mask must have {case}, may have {rater} and {patient}, and no other",
+        ),
+        ("i/{name}{case}.png", "m/{case}_{rater}.png", "--image must have {case}, may have"),
+        ("i/{case}.png", "m/{case}_{channel}.png", "--mask must have {case}, may have {rater}"),
     ],
 )
 def test_a_pattern_that_finds_nothing_or_lacks_a_name_is_refused(tmp_path, image, mask, words):
     touch(tmp_path, "dataset.json", "i/a.png", "m/a_0.png")
     with pytest.raises(MueError, match=words.replace("{", r"\{").replace("}", r"\}")):
         find_by_patterns(tmp_path, image, mask, Description())
+
+
+def test_one_rater_needs_no_name(tmp_path):
+    touch(tmp_path, "i/a.png", "m/a.png")
+    (case,) = find_by_patterns(tmp_path, "i/{case}.png", "m/{case}.png", Description())
+    assert described(case) == ("a", ("i/a.png",), ("m/a.png",))
 
 
 def test_two_images_a_lone_mask_and_a_lone_image_are_rejected_by_the_name_of_the_case(tmp_path):
@@ -190,6 +201,21 @@ def test_a_patient_in_two_splits_is_rejected(tmp_path):
     _, bad = with_patients(cases_of("P1-a", "P1-b"), "{patient}-*", table)
     assert isinstance(bad, Rejected)
     assert bad.why.startswith("is in test, and P1-a of the same patient in train; a patient must")
+
+
+def test_a_case_without_a_line_leaves_the_others_of_its_patient_their_split(tmp_path):
+    table = tmp_path / "splits.csv"
+    table.write_text("case,split\nP1-b,train\n")
+    bad, good = with_patients(cases_of("P1-a", "P1-b"), "{patient}-*", table)
+    assert isinstance(bad, Rejected)
+    assert isinstance(good, CaseFiles)
+    assert good.split == "train"
+
+
+def test_a_table_of_splits_without_a_line_says_nothing_of_a_case(tmp_path):
+    (tmp_path / "splits.csv").write_text("case,split\n")
+    (bad,) = with_patients(cases_of("x"), None, tmp_path / "splits.csv")
+    assert bad == Rejected("x", "has no line in splits.csv, by case or patient")
 
 
 @pytest.mark.parametrize(
@@ -248,6 +274,7 @@ def test_a_description_is_that_of_nnunet(tmp_path):
         ("[]", "it is not a dictionary"),
         ('{"labels": {"a": 1, "b": 2}}', "different values, 0 for the background"),
         ('{"labels": {"a": 0, "b": 0}}', "different values"),
+        ('{"labels": {"a": 0, "b": 1.5}}', "invalid literal for int.* '1.5'"),
         ('{"labels": {"a": 0}}', "the background and 1 to 254 classes"),
         ('{"labels": {"a": 0, "b": [1, 2]}}', "regions of several are not read"),
         ('{"labels": {"a": 0, "b": 1, "ignore": 2}}', "give these pixels a class"),

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 import tifffile
 from PIL import Image
-from pydicom import dcmread
+from pydicom import Dataset, dcmread
 from pydicom.uid import (
     DeflatedExplicitVRLittleEndian,
+    EnhancedMRImageStorage,
     JPEG2000Lossless,
     JPEGLSLossless,
     RLELossless,
@@ -227,6 +228,41 @@ def test_a_single_slice_has_a_geometry(series):
     assert found.geometry is not None
     assert found.geometry.affine[2, 2] == 2.5  # its thickness
     assert found.geometry.affine[2, 3] == 16
+
+
+def rescaling(slope: float, intercept: float) -> Dataset:
+    """A functional group of an enhanced image."""
+    group, values = Dataset(), Dataset()
+    values.RescaleSlope, values.RescaleIntercept, values.RescaleType = slope, intercept, "US"
+    group.PixelValueTransformationSequence = [values]
+    return group
+
+
+@pytest.mark.parametrize(
+    ("shared", "each", "wanted"),
+    [
+        ((2, -10), [], [-8, -4]),
+        ((2, -10), [(1, 0), (3, 1)], [1, 10]),  # its own is before that of all
+        (None, [(0.5, 0), (100, 5)], [0.5, 305]),
+        (None, [], [1, 3]),
+    ],
+)
+def test_each_frame_of_an_enhanced_image_is_rescaled_as_it_says(
+    ct_slice, tmp_path, shared, each, wanted
+):
+    data = ct_slice(np.full((2, 3), 1), 0.0, "1.2")
+    del data.RescaleSlope, data.RescaleIntercept
+    data.SOPClassUID, data.NumberOfFrames = EnhancedMRImageStorage, 2
+    data.PixelData = np.repeat([1, 3], 6).astype("<u2").tobytes()
+    groups = [rescaling(*values) for values in each] or [Dataset(), Dataset()]
+    for k, group in enumerate(groups):
+        group.PlanePositionSequence = [Dataset()]
+        group.PlanePositionSequence[0].ImagePositionPatient = [0, 0, k]
+    data.PerFrameFunctionalGroupsSequence = groups
+    if shared is not None:
+        data.SharedFunctionalGroupsSequence = [rescaling(*shared)]
+    data.save_as(tmp_path / "a.dcm", enforce_file_format=True)
+    assert read_image_file(tmp_path / "a.dcm").pixels[0, :, 0, 0].tolist() == wanted
 
 
 @pytest.mark.parametrize("signed", [0, 1])

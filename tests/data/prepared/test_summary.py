@@ -47,7 +47,7 @@ def test_what_is_wrong_is_said_with_names(tmp_path):
     ).findings
     assert "1 images come twice, under different patients: a and c" in found
     assert "2 of 5 have one value everywhere: d, …" in found
-    assert "left out at the import, because they could not be read: 1" in found
+    assert "left out at the import: 1" in found
 
 
 def test_one_rater_and_empty_splits_and_masks_are_said(tmp_path):

@@ -13,7 +13,7 @@ from jaxtyping import Shaped, UInt8
 
 from mue.data.folder.layout import CaseFiles, Description
 from mue.data.folder.processes import available_cores, map_in_processes
-from mue.data.images.image import Axis, RawImage
+from mue.data.images.image import Axis, check_fit
 from mue.data.images.picture import picture_channels
 from mue.data.images.reader import decode_file, modality
 from mue.data.prepared.encode import Encoded, encode
@@ -23,7 +23,6 @@ from mue.errors import MueError
 _FEW, _SMALL = 64, 1 << 20  # cases and bytes of a file that are read sooner than a process starts
 _MAX_PROCESSES = 8
 _HEADERS = 32  # of pictures, that are read to see whether most are in colour
-_TOLERANCE = 0.1  # of a voxel, by which corners of a mask and its image may differ
 
 
 def is_ct(cases: Iterable[CaseFiles | Rejected], source: Path, description: Description) -> bool:
@@ -124,10 +123,13 @@ def encode_case(
         found = encode(item, labels)
         if isinstance(found, Encoded):
             kind, c = found.image.dtype, len(found.image)
-            if (kind, c) == (dtype or kind, channels or c):
+            if 1 < (named := len(description.channels)) != c:
+                why = f"has {c} channels, and channel_names has {named}"
+            elif (kind, c) == (dtype or kind, channels or c):
                 yield found
                 continue
-            why = f"has {c} channels of {kind}, and others have {channels} of {dtype or kind}"
+            else:
+                why = f"has {c} channels of {kind}, and others have {channels} of {dtype or kind}"
         else:
             why = found.why
         yield Rejected(case.name, f"{item.source} {why}")  # which holds of all its slices
@@ -159,11 +161,11 @@ def _slices(
     channels = [decode_file(path, axis=axis) for path in paths]
     image = channels[0]
     for path, other in zip(paths[1:], channels[1:], strict=True):
-        _check_fit(path, other, image, paths[0])
+        check_fit(path, other, image, paths[0])
     masks: list[np.ndarray] = []
     for path in (source / name for name in case.masks):
         mask = decode_file(path, axis=axis, mask=True)
-        _check_fit(path, mask, image, paths[0])
+        check_fit(path, mask, image, paths[0])
         try:
             masks.append(classes(mask.pixels[0], description))
         except MueError as error:
@@ -194,30 +196,6 @@ def _as_type(
         same = [p.astype(dtype, copy=False) for p in pixels]
     equal = all(a is b or np.array_equal(a, b) for a, b in zip(same, pixels, strict=True))
     return same if equal else pixels
-
-
-def _check_fit(path: Path, other: RawImage, image: RawImage, image_path: Path) -> None:
-    """Refuse a mask or channel that is not where the pixels of its image are."""
-    if other.pixels.shape[1:] != image.pixels.shape[1:]:
-        one, two = (_size(found) for found in (other, image))
-        raise MueError(f"{path} is {one} and {image_path} {two}; they must be the same")
-    a, b = other.geometry, image.geometry
-    if a is None or b is None:
-        return
-    i, j, k = b.shape
-    corners = np.array([[x, y, z, 1] for x in (0, i) for y in (0, j) for z in (0, k)]).T
-    off = np.linalg.norm(((a.affine - b.affine) @ corners)[:3], axis=0).max()
-    voxel = np.linalg.norm(b.affine[:3, :3], axis=0).min()
-    if off > _TOLERANCE * voxel:
-        raise MueError(
-            f"{path} has an affine that puts it up to {off:.3g} mm away from {image_path}; "
-            "resample it to the image, or copy the affine if only the header is wrong"
-        )
-
-
-def _size(image: RawImage) -> str:
-    _, d, h, w = image.pixels.shape
-    return f"{h} x {w}" + (f", {d} slices" if d > 1 else "")
 
 
 def classes(

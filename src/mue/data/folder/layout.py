@@ -107,7 +107,7 @@ def _labels(given: Mapping[str, Any]) -> dict[str, int]:
         raise MueError("labels must have one value each; regions of several are not read")
     if "ignore" in given:
         raise MueError("labels must not have `ignore`; give these pixels a class")
-    labels = {name: int(value) for name, value in given.items()}
+    labels = {name: int(str(value)) for name, value in given.items()}  # not 1.5 as 1
     labels = dict(sorted(labels.items(), key=lambda entry: entry[1]))
     if labels and (next(iter(labels.values())) != 0 or len(set(labels.values())) < len(labels)):
         raise MueError(f"labels must have different values, 0 for the background, got {labels}")
@@ -152,9 +152,10 @@ def find_by_patterns(
     """The cases of a folder whose paths have the form of the patterns.
 
     A pattern is a path with {case}, {rater} and {channel} in it, and * for what does not matter.
-    With {patient} in both, cases of two patients may have one name.
+    With {patient} in both, cases of two patients may have one name. Without {rater} there is one.
     """
-    images, masks = pattern(image, "case"), pattern(mask, "case", "rater")
+    images = pattern("--image", image, "case", "channel", "patient")
+    masks = pattern("--mask", mask, "case", "rater", "patient")
     if ("patient" in images.groupindex) != ("patient" in masks.groupindex):
         raise MueError(
             f"{{patient}} must be in both --image and --mask, or in neither, got {image!r} and "
@@ -165,21 +166,22 @@ def find_by_patterns(
         if not any(expression.fullmatch(entry) for entry in entries):
             images_first = sorted(entries, key=lambda e: not e.lower().endswith(ENDINGS))
             example = next((e for e in images_first if not (source / e).is_dir()), "nothing")
-            raise MueError(f"{flag} {given!r} matches no file of {source}, which holds {example}")
+            raise MueError(
+                f"{flag} {given!r} matches no file of {source}, which holds {example}; correct it"
+            )
     return _gather(entries, images, masks, description)
 
 
-def pattern(text: str, *needed: str) -> re.Pattern[str]:
-    """A regular expression of a pattern.
+def pattern(flag: str, text: str, needed: str, *optional: str) -> re.Pattern[str]:
+    """A regular expression of a pattern, which `flag` gives.
 
-    >>> pattern("{case}/seg{rater}.nii.gz", "case", "rater").fullmatch("a/seg1.nii.gz").groups()
+    >>> pattern("--mask", "{case}/seg{rater}.nii", "case", "rater").fullmatch("a/seg1.nii").groups()
     ('a', '1')
     """
-    names = [found[1] for found in _FIELD.finditer(text) if found[1] is not None]
-    known = (*needed, "channel", "patient") if "case" in needed else needed
-    if any(n not in names for n in needed) or any(n not in known for n in names):
-        fields = " and ".join(f"{{{n}}}" for n in needed)
-        raise MueError(f"a pattern of this kind must have {fields}, and no other, got {text!r}")
+    names = {found[1] for found in _FIELD.finditer(text) if found[1] is not None}
+    if needed not in names or names - {needed, *optional}:
+        more = f", may have {' and '.join(f'{{{n}}}' for n in optional)}" if optional else ""
+        raise MueError(f"{flag} must have {{{needed}}}{more}, and no other field, got {text!r}")
     seen: set[str] = set()
 
     def expression(found: re.Match[str]) -> str:
@@ -288,7 +290,7 @@ def with_patients(
 
     Where the source has a test set of its own, the others are for training and validation.
     """
-    expression = None if patient is None else pattern(patient, "patient")
+    expression = None if patient is None else pattern("--patient", patient, "patient")
     table = {} if splits is None else _read_splits(splits)
     cases = list(cases)
     tested = any(isinstance(case, CaseFiles) and case.split for case in cases)
@@ -304,12 +306,11 @@ def with_patients(
             elif tested and split is None:
                 split = "val" if split_of(name) == "val" else "train"
             case = replace(case, patient=name, split=split)
-            other = first.setdefault(name, case)
             if expression and not match:
                 case = Rejected(case.name, f"has a name that --patient {patient!r} does not match")
             elif splits is not None and split is None:
                 case = Rejected(case.name, f"has no line in {splits.name}, by case or patient")
-            elif other.split != split:
+            elif (other := first.setdefault(name, case)).split != split:
                 why = f"is in {split}, and {other.name} of the same patient in {other.split}"
                 case = Rejected(case.name, f"{why}; a patient must be in one split")
         found.append(case)
@@ -324,9 +325,10 @@ def _read_splits(path: Path) -> dict[str, Split]:
             raise MueError("it is no plain file")
         if path.stat().st_size > _MAX_CSV_BYTES:
             raise MueError(f"it has {path.stat().st_size} bytes")
-        rows = list(csv.DictReader(path.read_text(encoding="utf-8-sig").splitlines()))
-        names = [name for name in ("case", "patient") if rows and name in rows[0]]
-        if not names or "split" not in rows[0]:
+        rows = csv.DictReader(path.read_text(encoding="utf-8-sig").splitlines())
+        columns = rows.fieldnames or ()
+        names = [name for name in ("case", "patient") if name in columns]
+        if not names or "split" not in columns:
             raise MueError("its first line must be `case,split` or `patient,split`")
         table: dict[str, Split] = {}
         for row in rows:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Shaped
@@ -76,7 +75,7 @@ def read_dicom(
     if len(shapes) > 1:
         raise MueError(f"holds slices of different sizes: {sorted(shapes)}; they must be the same")
     (rows, columns, channels), *_ = shapes
-    if not 0 < (count := sum(map(_frame_count, heads))) <= _MAX_FRAMES:
+    if not 0 < (count := sum(map(frame_count, heads))) <= _MAX_FRAMES:
         raise MueError(f"has {count} frames; 1 to {_MAX_FRAMES} are read; divide it")
     frames = [
         frame for file, head in zip(files, heads, strict=True) for frame in _frames(file, head)
@@ -134,33 +133,33 @@ def _names_deflation(file: ImageFile) -> bool:
     return False
 
 
-def _frame_count(head: Dataset) -> int:
+def frame_count(head: Dataset) -> int:
+    """How many frames an image has."""
     return int(head.get("NumberOfFrames") or 1)
 
 
 def _frames(file: ImageFile, head: Dataset) -> Iterator[_Frame]:
-    """The frames of a file; those of an enhanced image have their geometry in nested groups."""
-    shared = (head.get("SharedFunctionalGroupsSequence") or [Dataset()])[0]
-    each = head.get("PerFrameFunctionalGroupsSequence") or []
-    for i in range(_frame_count(head)):
-        own = each[i] if i < len(each) else Dataset()
-
-        def value(group: str, name: str, own: Dataset = own) -> Any:
-            nested = (own.get(group) or shared.get(group) or [head])[0]
-            return nested.get(name)
-
-        position = value("PlanePositionSequence", "ImagePositionPatient")
-        orientation = value("PlaneOrientationSequence", "ImageOrientationPatient")
-        spacing = value("PixelMeasuresSequence", "PixelSpacing")
-        thickness = value("PixelMeasuresSequence", "SliceThickness")
+    """The frames of a file."""
+    for i in range(frame_count(head)):
+        position = functional_group(head, i, "PlanePositionSequence").get("ImagePositionPatient")
+        plane = functional_group(head, i, "PlaneOrientationSequence")
+        measures = functional_group(head, i, "PixelMeasuresSequence")
         yield _Frame(
             file,
             i,
             np.array(position, dtype=np.float64) if position else None,
-            tuple(float(v) for v in orientation or ()),
-            tuple(float(v) for v in spacing or ()),
-            float(thickness or 1),
+            tuple(float(v) for v in plane.get("ImageOrientationPatient") or ()),
+            tuple(float(v) for v in measures.get("PixelSpacing") or ()),
+            float(measures.get("SliceThickness") or 1),
         )
+
+
+def functional_group(head: Dataset, frame: int, name: str) -> Dataset:
+    """What an enhanced image says of a frame, or of all; of other images the header itself."""
+    shared = (head.get("SharedFunctionalGroupsSequence") or [Dataset()])[0]
+    each = head.get("PerFrameFunctionalGroupsSequence") or []
+    own = each[frame] if frame < len(each) else Dataset()
+    return (own.get(name) or shared.get(name) or [head])[0]
 
 
 def _in_space(frames: Sequence[_Frame]) -> tuple[list[_Frame], Float[np.ndarray, "4 4"]]:
@@ -226,16 +225,27 @@ def _pixels(file: ImageFile) -> Shaped[np.ndarray, "c k j i"]:
         white_first = data.get("PhotometricInterpretation") == "MONOCHROME1"
         if white_first and values.dtype.kind in "iu":
             values = _inverted(values, data)
-        with np.errstate(all="ignore"):
-            scaled = apply_modality_lut(values, data)
-        if scaled is not values and np.isfinite(scaled).all():
-            low, high = scaled.min(), scaled.max()
-            if (scaled == np.trunc(scaled)).all() and low >= -(1 << 31) and high < 1 << 31:
-                small = low >= -(1 << 15) and high < 1 << 15
-                scaled = scaled.astype(np.int16 if small else np.int32)
-        values = scaled
+        values = _rescaled(values, data)
     values = values if colour else values[..., None]
     return values.reshape(-1, *values.shape[-3:]).transpose(3, 0, 1, 2)
+
+
+def _rescaled(values: np.ndarray, data: Dataset) -> np.ndarray:
+    """Stored values in the units of the scan; the frames of an enhanced image may differ in it."""
+    count, name = frame_count(data), "PixelValueTransformationSequence"
+    frames = values.reshape(count, *values.shape[-2:])
+    by = [functional_group(data, i, name) for i in range(count)]
+    with np.errstate(all="ignore"):
+        if all(group is by[0] for group in by):
+            scaled = apply_modality_lut(frames, by[0])
+        else:
+            scaled = np.stack([apply_modality_lut(f, g) for f, g in zip(frames, by, strict=True)])
+    if scaled.dtype != values.dtype and np.isfinite(scaled).all():
+        low, high = scaled.min(), scaled.max()
+        if (scaled == np.trunc(scaled)).all() and low >= -(1 << 31) and high < 1 << 31:
+            small = low >= -(1 << 15) and high < 1 << 15
+            scaled = scaled.astype(np.int16 if small else np.int32)
+    return scaled
 
 
 def _inverted(values: np.ndarray, data: Dataset) -> np.ndarray:

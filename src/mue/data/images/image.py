@@ -20,6 +20,7 @@ MAX_PIXELS = 1 << 26
 MAX_BYTES = 1 << 31
 """Bytes of the largest file that is read, and of the pixels of the largest image or series."""
 Axis = Literal[0, 1, 2]
+_TOLERANCE = 0.1  # of a voxel, by which corners of a mask and its image may differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +131,30 @@ class RawImage:
     pixels: Shaped[np.ndarray, "c d h w"]  # d slices, 1 for a picture
     geometry: Geometry | None  # None for a picture
     files: tuple[ImageFile, ...]  # one, or those of a DICOM series in the order of its slices (k)
+
+
+def check_fit(path: Path, other: RawImage, image: RawImage, image_path: Path) -> None:
+    """Refuse a mask or channel that is not where the pixels of its image are."""
+    if other.pixels.shape[1:] != image.pixels.shape[1:]:
+        one, two = (_size(found) for found in (other, image))
+        raise MueError(f"{path} is {one} and {image_path} {two}; they must be the same")
+    a, b = other.geometry, image.geometry
+    if a is None or b is None:
+        return
+    i, j, k = b.shape
+    corners = np.array([[x, y, z, 1] for x in (0, i) for y in (0, j) for z in (0, k)]).T
+    off = np.linalg.norm(((a.affine - b.affine) @ corners)[:3], axis=0).max()
+    voxel = np.linalg.norm(b.affine[:3, :3], axis=0).min()
+    if off > _TOLERANCE * voxel:
+        raise MueError(
+            f"{path} has an affine that puts it up to {off:.3g} mm away from {image_path}; "
+            "resample it to the image, or copy the affine if only the header is wrong"
+        )
+
+
+def _size(image: RawImage) -> str:
+    _, d, h, w = image.pixels.shape
+    return f"{h} x {w}" + (f", {d} slices" if d > 1 else "")
 
 
 def check_size(shape: tuple[int, ...], dtype: np.dtype | type) -> None:

@@ -83,7 +83,7 @@ def _findings(prepared: Prepared, annotated: np.ndarray) -> list[str]:
         names = f"{rows[i].id} and {rows[j].id}"
         found.append(f"{len(twice)} images come twice, under different patients: {names}")
     if left_out := prepared.meta.left_out:
-        found.append(f"left out at the import, because they could not be read: {left_out}")
+        found.append(f"left out at the import: {left_out}")
     return found
 
 
