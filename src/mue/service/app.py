@@ -388,6 +388,18 @@ def _example(example: bundled.Example) -> schema.Example:
     )
 
 
+def _wrong_value(loc: Sequence[str | int], msg: str, input: object = None, **_: Any) -> str:  # noqa: A002
+    """What pydantic says, with the thing, the contract and the value."""
+    name = str(loc[1]) if len(loc) > 1 else "the request"
+    if msg == "Field required":
+        return f"`{name}` is missing; /api/openapi.json says what is sent"
+    contract, found, _ = msg.removeprefix("Input should be ").partition(", unable")
+    if "UploadFile" in contract:
+        return f"`{name}` must be a file, got a text"
+    must = f"must be {contract}" if found or contract != msg else f"is wrong: {msg.lower()}"
+    return f"`{name}` {must}, got {str(input)[:40]}"
+
+
 def add_errors(app: FastAPI) -> None:
     """Whatever goes wrong is a status and a sentence."""
 
@@ -400,9 +412,7 @@ def add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def bad_form(_: Request, error: RequestValidationError) -> Response:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"][1:]) or "the request"
-        return said(422, f"`{where}` is wrong: {first['msg'].lower()}")
+        return said(422, _wrong_value(**error.errors()[0]))
 
     @app.exception_handler(StarletteHTTPException)
     async def refused(_: Request, error: StarletteHTTPException) -> Response:
