@@ -345,6 +345,19 @@ def test_an_upload_stays_to_go_back_to(page, tmp_path, picture):
     assert own.nth(1).get_attribute("aria-pressed") == "true"
 
 
+def test_without_examples_the_page_waits_for_an_image(page, address, tmp_path, picture):
+    page.route("**/api/examples", lambda route: route.fulfill(json=[]))
+    go(page, address)
+    sync_api.expect(page.locator("#empty")).to_contain_text("drop an image")
+    parts = page.locator("[inert]")
+    assert parts.count() == 3  # toolbar, sliders, answers
+    page.keyboard.press("m")
+    (tmp_path / "a.png").write_bytes(picture)
+    upload(page, tmp_path / "a.png")
+    assert parts.count() == 0
+    assert total(page) == pytest.approx(100, abs=1)
+
+
 def test_a_link_to_an_upload_asks_for_the_file_and_restores_the_view(page, address, tmp_path):
     volume = np.random.default_rng(0).integers(-1000, 400, (32, 32, 5)).astype(np.int16)
     path = tmp_path / "a.nii"

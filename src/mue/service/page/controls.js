@@ -67,6 +67,7 @@ function showImage(pane) {
 
 export function showControls() {
   const pane = activePane();
+  for (const part of document.querySelectorAll("[inert]")) part.inert = false; // there is an image
   document.body.dataset.task = pane.model.task;
   press("layer", state.layer); press("style", state.style); press("by", state.by);
   $("model").value = state.model;
