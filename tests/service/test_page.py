@@ -215,6 +215,15 @@ def test_the_files_of_a_series_become_a_volume(page, tmp_path, series):
     assert source.ReferencedSOPInstanceUID == slices["1.dcm"]
 
 
+def test_what_is_no_slice_is_left_out_of_a_series_and_a_zip_is_to_be_unpacked(page, series):
+    drop(page, [*series, ("notes.txt", b"hello")])
+    shows(page, "Series of 6 files 1 that is not DICOM left out")
+    drop(page, [("series.zip", b"PK")])
+    sync_api.expect(page.locator("#toast")).to_contain_text("unpack it, and drop the folder")
+    drop(page, [("a.png", b"1"), ("b.png", b"2")])
+    sync_api.expect(page.locator("#toast")).to_contain_text("send one image at a time")
+
+
 def test_grey_values_stay_when_another_slice_is_shown(page, tmp_path):
     ramp = np.arange(64 * 64, dtype=np.int16).reshape(64, 64)
     volume = nib.Nifti1Image(np.stack([ramp * (k + 1) for k in range(4)], 2), np.eye(4))

@@ -48,11 +48,25 @@ export function markExample() {
 let awaited = null; // the view of a link whose image is not in it
 export const awaitUpload = (view) => { awaited = view; };
 
+const isDicom = async (file) => await file.slice(128, 132).text() === "DICM";
+
+// Of several files the slices of a series; the folder of one often holds notes as well.
+async function slicesOf(files) {
+  const found = await Promise.all(files.map(isDicom));
+  return found.some(Boolean) ? files.filter((_, i) => found[i]) : files;
+}
+
 async function upload(all) {
-  const files = [...all].filter((f) => !f.name.startsWith(".") && f.name !== "DICOMDIR");
-  if (!files.length) throw new Error("there is no file in it");
+  const given = [...all].filter((f) => !f.name.startsWith(".") && f.name !== "DICOMDIR");
+  if (!given.length) throw new Error("there is no file in it");
+  if (given.some((f) => /\.zip$/i.test(f.name))) throw new Error("a ZIP is not read; unpack it, and drop the folder");
+  const number = count += 1;
+  const files = given.length > 1 ? await slicesOf(given) : given;
+  if (number !== count) return; // another was dropped meanwhile
+  const others = given.length - files.length;
   const name = files.length > 1 ? `Series of ${files.length} files` : files[0].name;
-  const source = { kind: "files", id: `upload-${count += 1}`, name, files, raters: null };
+  const note = others ? `${others} that ${others > 1 ? "are" : "is"} not DICOM left out` : "";
+  const source = { kind: "files", id: `upload-${number}`, name, note, files, raters: null };
   await choose(source);
   if (!awaited || panes[0]?.source !== source) return;
   const { slice, ...view } = awaited;
