@@ -14,6 +14,7 @@ from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
 import mue
 from mue.inference.predictor import Predictor
 from mue.service.app import create_app
+from mue.service.connection import TimedConnection
 from mue.service.settings import Settings
 
 Serve = Callable[..., AbstractContextManager[httpx.Client]]
@@ -31,7 +32,8 @@ def served(predictors) -> Serve:
     @contextmanager
     def serve(port: int = 0, **settings) -> Iterator[httpx.Client]:
         app = create_app(predictors, Settings(**settings), warm=False)
-        server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="critical"))
+        config = uvicorn.Config(app, port=port, log_level="critical", http=TimedConnection)
+        server = uvicorn.Server(config)
         thread = Thread(target=server.run)
         thread.start()
         while not server.started and thread.is_alive():

@@ -237,6 +237,22 @@ def test_a_bomb_in_nifti_is_refused(client):
     assert "bytes are read" in found.json()["error"]
 
 
+def test_the_sentence_has_the_thing_the_contract_and_the_value(client, picture):
+    def said(**form):
+        return propose(client, picture, **form).json()["error"]
+
+    assert said(k=0) == "`k` must be greater than or equal to 1, got 0"
+    assert said(slice="x") == "`slice` must be a valid integer, got x"
+    assert said(masks="gif") == "`masks` must be 'png', 'rle' or 'none', got gif"
+    assert len(said(k="9" * 5000)) < 200
+    missing = client.post("/api/propose", data={"model": "lidc-exact"}).json()["error"]
+    assert missing.startswith("`file` is missing")
+    parts = {"model": (None, "lidc-exact"), "file": (None, "hello")}
+    text = client.post("/api/propose", files=parts).json()["error"]
+    assert text == "`file` must be a file, got a text"
+    assert "leave out `by` and `cut`" in said(by="code", coverage=0.9)
+
+
 @pytest.mark.parametrize("wrong", [{"k": 0}, {"by": "x"}, {"coverage": 2}, {"cut": -1}, {"k": "a"}])
 def test_a_wrong_value_is_named(client, picture, wrong):
     found = propose(client, picture, **wrong)
@@ -260,6 +276,33 @@ def test_every_answer_has_the_headers(client):
         assert "default-src 'none'" in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff"
         assert "access-control-allow-origin" not in headers
+
+
+def test_head_is_answered_as_get_without_a_body(client):
+    for path in ("/", "/healthz", "/page/style.css", "/api/models"):
+        head, get = client.head(path), client.get(path)
+        assert (head.status_code, head.content) == (200, b"")
+        assert head.headers["content-length"] == get.headers["content-length"]
+    assert client.head("/api/propose").status_code == 405
+
+
+def test_a_connection_without_a_whole_header_is_closed(served, monkeypatch, picture):
+    monkeypatch.setattr("mue.service.connection.SECONDS", 0.2)
+    with served() as client:
+        address = (client.base_url.host, client.base_url.port)
+        with (
+            socket.create_connection(address, 30) as silent,
+            socket.create_connection(address, 30) as slow,
+            socket.create_connection(address, 30) as uploads,
+        ):
+            slow.sendall(b"GET / HTTP/1.1\r\nHost: loc")
+            uploads.sendall(
+                b"POST /api/propose HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
+            )
+            assert silent.recv(1) == slow.recv(1) == b""
+            uploads.sendall(b"a" * 9)  # a body has the time of a request
+            assert uploads.recv(64).startswith(b"HTTP/1.1 422")
+            assert propose(client, picture).status_code == 200
 
 
 def test_a_name_that_is_not_ours_is_refused(client):
@@ -543,6 +586,21 @@ def test_the_service_reads_without_a_word_of_libraries(monkeypatch):
     finally:
         for name, level in levels.items():
             logging.getLogger(name).setLevel(level)
+
+
+def test_what_libraries_log_is_a_line_of_json_without_contents(capfd):
+    import json
+    import logging
+
+    from mue.service.monitoring import LogLines
+
+    for name in ("python_multipart", "uvicorn.error"):
+        record = logging.LogRecord(name, logging.WARNING, "f.py", 7, "got %r", ("Doe",), None)
+        LogLines().emit(record)
+    library, server = map(json.loads, capfd.readouterr().err.splitlines())
+    assert (library["event"], library["at"]) == ("warning", "f.py:7")
+    assert "message" not in library
+    assert server["message"] == "got 'Doe'"
 
 
 def test_logs_hold_no_contents(client, picture, capfd):

@@ -34,6 +34,20 @@ def test_an_error_is_the_sentence_of_the_service(client):
     assert caught.value.status == 422
 
 
+def test_a_body_that_is_too_large_is_refused_with_the_reason(served):
+    with served(body=1000) as client, pytest.raises(ServiceError, match="1000 bytes") as caught:
+        Client(str(client.base_url)).propose(bytes(1 << 24), model="lidc-exact")
+    assert caught.value.status == 413
+
+
+def test_the_name_of_a_file_ends_no_header(client, picture):
+    name = 'a"\r\nContent-Type: text/plain.png'
+    ours = Client(str(client.base_url))
+    assert ours.propose(picture, model="lidc-exact", name=name)["modes"]
+    with pytest.raises(ServiceError, match=r"^plain\.png is not PNG"):
+        ours.propose(b"rubbish", model="lidc-exact", name=name)
+
+
 def test_a_client_waits_for_a_service_that_starts(served, picture):
     import socket
 

@@ -215,6 +215,15 @@ def test_the_files_of_a_series_become_a_volume(page, tmp_path, series):
     assert source.ReferencedSOPInstanceUID == slices["1.dcm"]
 
 
+def test_what_is_no_slice_is_left_out_of_a_series_and_a_zip_is_to_be_unpacked(page, series):
+    drop(page, [*series, ("notes.txt", b"hello")])
+    shows(page, "Series of 6 files 1 that is not DICOM left out")
+    drop(page, [("series.zip", b"PK")])
+    sync_api.expect(page.locator("#toast")).to_contain_text("unpack it, and drop the folder")
+    drop(page, [("a.png", b"1"), ("b.png", b"2")])
+    sync_api.expect(page.locator("#toast")).to_contain_text("send one image at a time")
+
+
 def test_grey_values_stay_when_another_slice_is_shown(page, tmp_path):
     ramp = np.arange(64 * 64, dtype=np.int16).reshape(64, 64)
     volume = nib.Nifti1Image(np.stack([ramp * (k + 1) for k in range(4)], 2), np.eye(4))
@@ -314,6 +323,123 @@ def test_rubbish_is_answered_with_a_sentence_and_the_page_goes_on(page, tmp_path
     shows(page, "Part-solid")
 
 
+def upload(page, path: Path) -> None:
+    page.locator("#file").set_input_files(path)
+    shows(page, path.name)
+    settle(page)
+
+
+def test_a_message_goes_when_an_image_is_answered_or_it_is_dismissed(page, tmp_path, picture):
+    toast = page.locator("#toast")
+    (tmp_path / "rubbish.png").write_bytes(b"rubbish")
+    (tmp_path / "a.png").write_bytes(picture)
+    for done in (lambda: upload(page, tmp_path / "a.png"), page.locator("#hush").click):
+        page.locator("#file").set_input_files(tmp_path / "rubbish.png")
+        sync_api.expect(toast).to_be_visible()
+        done()
+        sync_api.expect(toast).to_be_hidden()
+
+
+def test_an_upload_stays_to_go_back_to(page, tmp_path, picture):
+    for name in ("a.png", "b.png"):
+        (tmp_path / name).write_bytes(picture)
+        upload(page, tmp_path / name)
+    page.locator("[data-example=phantom-2]").click()
+    shows(page, "Part-solid")
+    own = page.locator("#uploads .example")
+    assert own.all_inner_texts() == ["b.png", "a.png"]
+    own.nth(1).click()
+    shows(page, "a.png")
+    assert own.count() == 2
+    assert own.nth(1).get_attribute("aria-pressed") == "true"
+
+
+def test_without_examples_the_page_waits_for_an_image(page, address, tmp_path, picture):
+    page.route("**/api/examples", lambda route: route.fulfill(json=[]))
+    go(page, address)
+    sync_api.expect(page.locator("#empty")).to_contain_text("drop an image")
+    parts = page.locator("[inert]")
+    assert parts.count() == 3  # toolbar, sliders, answers
+    page.keyboard.press("m")
+    (tmp_path / "a.png").write_bytes(picture)
+    upload(page, tmp_path / "a.png")
+    assert parts.count() == 0
+    assert total(page) == pytest.approx(100, abs=1)
+
+
+def test_a_link_to_an_upload_asks_for_the_file_and_restores_the_view(page, address, tmp_path):
+    volume = np.random.default_rng(0).integers(-1000, 400, (32, 32, 5)).astype(np.int16)
+    path = tmp_path / "a.nii"
+    path.write_bytes(nib.Nifti1Image(volume, np.eye(4)).to_bytes())
+    upload(page, path)
+    page.keyboard.press("]")
+    sync_api.expect(page.locator("#slice-value")).to_have_text("4 / 5")
+    page.wait_for_timeout(200)
+    settle(page)
+    page.locator("#preset").select_option("lung")
+    page.wait_for_timeout(300)
+    link = page.evaluate("location.hash").lstrip("#")
+    assert "a.nii" not in link
+    go(page, address, link)
+    assert "drop the same file" in page.locator("#toast").inner_text()
+    assert page.locator("#window-value").inner_text() == "255"  # the example is as it always is
+    upload(page, path)
+    sync_api.expect(page.locator("#slice-value")).to_have_text("4 / 5")
+    page.wait_for_timeout(300)
+    settle(page)
+    assert page.locator("#preset").input_value() == "lung"
+    assert page.evaluate("location.hash").lstrip("#") == link
+
+
+def test_until_an_image_is_answered_the_one_before_is_shown_as_it_was(page, tmp_path, picture):
+    (tmp_path / "a.png").write_bytes(picture)
+    held = []
+    page.route("**/api/propose", lambda route: held.append(route))
+    page.locator("#file").set_input_files(tmp_path / "a.png")
+    page.wait_for_selector("body.busy")
+    page.keyboard.press("m")  # the page is painted again, and the window has another size
+    page.set_viewport_size({"width": 1200, "height": 800})
+    page.wait_for_timeout(100)
+    shows(page, "Spiculated nodule")
+    label = "document.querySelector('canvas[role=img]').getAttribute('aria-label')"
+    assert page.evaluate(label) == "Spiculated nodule, lidc-exact: mean of all answers"
+    for route in held:
+        route.continue_()
+    shows(page, "a.png")
+    assert page.evaluate(label) == "a.png, lidc-exact: mean of all answers"
+
+
+def test_a_file_that_is_gone_is_named(page, tmp_path, picture):
+    path = tmp_path / "a.png"
+    path.write_bytes(picture)
+    upload(page, path)
+    path.unlink()
+    page.locator("#compare").click()
+    sync_api.expect(page.locator("#toast")).to_contain_text("a.png was changed or removed")
+
+
+def test_every_answer_leaves_no_rest(page):
+    assert page.locator("#rest-prob").inner_text() == "0.0 %"
+    assert "these are all answers" in page.locator("#rest").inner_text()
+    page.locator("#coverage").select_option("0.5")
+    assert "2 further answers" in page.locator("#rest").inner_text()
+
+
+def test_every_button_of_a_series_fits_at_1024(browser, address, series):
+    context = browser.new_context(viewport={"width": 1024, "height": 768})
+    page = context.new_page()
+    go(page, address)
+    drop(page, series)
+    shows(page, "Series of 6 files")
+    heights = {b.bounding_box()["height"] for b in page.locator("[data-download]").all()}
+    wide = page.evaluate("""[...document.querySelectorAll("button")]
+        .filter((b) => b.scrollWidth > b.clientWidth || b.scrollHeight > b.clientHeight)
+        .map((b) => b.id || b.innerText)""")
+    context.close()
+    assert len(heights) == 1
+    assert not wide
+
+
 def test_two_models_side_by_side(page, address):
     go(page, address, "model=guess-exact")
     page.locator("#compare").click()
@@ -342,11 +468,17 @@ def test_what_is_downloaded_can_be_opened(page, tmp_path, series):
     with page.expect_download() as found:
         page.locator("[data-download=png]").click()
     assert found.value.suggested_filename == "phantom-1-mean.png"
+    page.keyboard.press("f")  # shows the answer again
+    assert page.locator("[data-layer=answer]").get_attribute("aria-pressed") == "true"
     content = json.loads(download("json"))
     assert sum(a["prob"] for a in content["answers"]) + content["rest"] == pytest.approx(1)
     page.locator("#file").set_input_files(formats(tmp_path, series)[-1])
     page.wait_for_selector("[data-download=nifti]:not([hidden])")
-    back = nib.Nifti1Image.from_bytes(gzip.decompress(download("nifti")))
+    with page.expect_download() as found:
+        page.locator("[data-download=nifti]").click()
+    assert found.value.suggested_filename == "a-slice-3-answers.nii.gz"
+    found.value.save_as(tmp_path / "b.nii.gz")
+    back = nib.Nifti1Image.from_bytes(gzip.decompress((tmp_path / "b.nii.gz").read_bytes()))
     assert back.shape[:3] == (64, 64, 1)
 
 

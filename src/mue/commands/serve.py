@@ -63,6 +63,8 @@ def serve(
         import uvicorn
 
         from mue.service.app import create_app
+        from mue.service.connection import TimedConnection
+        from mue.service.monitoring import LogLines
         from mue.service.settings import Settings, is_loopback
     except ModuleNotFoundError as error:
         raise MueError(
@@ -76,6 +78,8 @@ def serve(
         )
     if not 0 <= port < 1 << 16:
         raise MueError(f"`port` must be in 0..65535, got {port}")
+    lines = LogLines(logging.WARNING)
+    logging.basicConfig(handlers=[lines])  # unless a program has its own
     settings = Settings(token=token, names=tuple(name), rate=rate, batch=batch)
     limit = replicas if max_replicas is None else max_replicas
     if not 1 <= replicas <= limit:
@@ -97,6 +101,9 @@ def serve(
             app,
             host=host,
             port=port,
+            http=TimedConnection,
+            ws="none",
+            log_config=None,
             log_level="warning",
             access_log=False,
             server_header=False,

@@ -89,7 +89,9 @@ def rank(
 ) -> Modes:
     """The modes that are asked for, of those of all answers at the calibrated cut."""
     if coverage is not None and (by == "code" or cut not in (None, predictor.cut)):
-        raise MueError("`coverage` is promised of modes at the calibrated cut; leave out `cut`")
+        raise MueError(
+            "`coverage` is promised of modes at the calibrated cut; leave out `by` and `cut`"
+        )
     if by == "code":
         tree = ungrouped(modes.tree.distance)
         modes = modes_of(modes.answers, modes.answer_prob, modes.answer_code, tree, modes.cut)

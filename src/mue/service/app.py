@@ -74,13 +74,18 @@ ModelForm = Annotated[str, Form(description="A name of /api/models.", examples=[
 SliceForm = Annotated[
     int | None, Form(alias="slice", description="Of a volume, from 0; by default the middle.")
 ]
-KForm = Annotated[int, Form(ge=1, le=4096, description="How many to return at most.")]
+KForm = Annotated[int, Form(ge=1, le=4096, description="How many to return at most.", examples=[3])]
 ByForm = Annotated[
     By, Form(description="Whether answers that are alike are grouped, or each stands alone.")
 ]
 CoverageForm = Annotated[
     float | None,
-    Form(gt=0, lt=1, description="Return what holds a new rater's answer with this probability."),
+    Form(
+        gt=0,
+        lt=1,
+        description="Return what holds a new rater's answer with this probability.",
+        examples=[0.9],
+    ),
 ]
 CutForm = Annotated[
     float | None,
@@ -388,6 +393,18 @@ def _example(example: bundled.Example) -> schema.Example:
     )
 
 
+def _wrong_value(loc: Sequence[str | int], msg: str, input: object = None, **_: Any) -> str:  # noqa: A002
+    """What pydantic says, with the thing, the contract and the value."""
+    name = str(loc[1]) if len(loc) > 1 else "the request"
+    if msg == "Field required":
+        return f"`{name}` is missing; /api/openapi.json says what is sent"
+    contract = msg.removeprefix("Input should be ").partition(", unable")[0]
+    if "UploadFile" in contract:
+        return f"`{name}` must be a file, got a text"
+    must = f"must be {contract}" if contract != msg else f"is wrong: {msg.lower()}"
+    return f"`{name}` {must}, got {str(input)[:40]}"
+
+
 def add_errors(app: FastAPI) -> None:
     """Whatever goes wrong is a status and a sentence."""
 
@@ -400,9 +417,7 @@ def add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def bad_form(_: Request, error: RequestValidationError) -> Response:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"][1:]) or "the request"
-        return said(422, f"`{where}` is wrong: {first['msg'].lower()}")
+        return said(422, _wrong_value(**error.errors()[0]))
 
     @app.exception_handler(StarletteHTTPException)
     async def refused(_: Request, error: StarletteHTTPException) -> Response:

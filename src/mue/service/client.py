@@ -10,6 +10,7 @@ It tries again while the service is busy or restarts.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import secrets
@@ -33,6 +34,26 @@ class ServiceError(Exception):
         self.status = status
 
 
+class _Connection(http.client.HTTPConnection):
+    """Asks for the answer even if the service did not take the whole body: it says why."""
+
+    def request(self, *args: Any, **options: Any) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # or reading fails, too
+            super().request(*args, **options)
+
+
+class _TlsConnection(_Connection, http.client.HTTPSConnection):
+    """The same over TLS."""
+
+
+class _Handler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_Connection, req)
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_TlsConnection, req)
+
+
 class Client:
     """Asks a service for the answers to images."""
 
@@ -44,6 +65,7 @@ class Client:
         patience: float = 60.0,
     ) -> None:
         self._url, self._token, self._patience = url.rstrip("/"), token, patience
+        self._opener = urllib.request.build_opener(_Handler)
         if not self._url.startswith(("http://", "https://")):
             raise ValueError(f"`url` must begin with http:// or https://, got {url!r}")
 
@@ -83,7 +105,7 @@ class Client:
             if value is not None
         ]
         for name, content in files:
-            quoted = name.replace('"', "'")
+            quoted = name.translate({10: "%0A", 13: "%0D", 34: "%22"})  # as browsers do
             parts += [f'{start}"file"; filename="{quoted}"\r\n\r\n'.encode(), content, b"\r\n"]
         body = b"".join([*parts, f"--{boundary}--\r\n".encode()])
         return self._request(path, body, f"multipart/form-data; boundary={boundary}")
@@ -96,7 +118,7 @@ class Client:
         until = time.monotonic() + self._patience
         while True:
             try:
-                with urllib.request.urlopen(request, timeout=self._patience) as found:  # noqa: S310
+                with self._opener.open(request, timeout=self._patience) as found:
                     return found.read()
             except urllib.error.HTTPError as error:
                 wait = _wait(error.headers.get("Retry-After", ""))

@@ -97,6 +97,8 @@ class Guard:
         request = secrets.token_hex(8)
         headers = {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in scope["headers"]}
         path = _logged(scope["path"])
+        # the body of an answer to HEAD is left out by the server
+        asked = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
 
         async def respond(message: Message) -> None:
             nonlocal status
@@ -117,10 +119,10 @@ class Guard:
             try:
                 async with asyncio.timeout(self._settings.seconds):
                     if scope["method"] in _BODILESS:
-                        await self._app(scope, receive, respond)
+                        await self._app(asked, receive, respond)
                     else:
                         body = await self._body(receive, limit, held)
-                        await self._answer(scope, body, receive, respond)
+                        await self._answer(asked, body, receive, respond)
             except TimeoutError:
                 raise RefusedError(
                     504, f"the request took longer than {self._settings.seconds:g} s", 5

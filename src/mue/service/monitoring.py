@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import threading
 import time
@@ -84,3 +85,14 @@ def log(event: str, **values: Any) -> None:
     """A line of JSON on stderr. Callers pass numbers and names of ours, never what was sent."""
     line = {"time": round(time.time(), 3), "event": event, **values}
     print(json.dumps(line), file=sys.stderr, flush=True)  # noqa: T201
+
+
+class LogLines(logging.Handler):
+    """What libraries log, in the same form; only the server's words, others may hold contents."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line."""
+        own = record.name.startswith("uvicorn")
+        said = {"message": record.getMessage().strip()} if own else {}
+        at = f"{record.pathname}:{record.lineno}"
+        log(record.levelname.lower(), logger=record.name, at=at, **said)

@@ -2,18 +2,18 @@
 
 import * as api from "./api.js";
 import * as draw from "./canvas.js";
-import { $, busy, fail } from "./dom.js";
+import { $, busy, fail, hush } from "./dom.js";
 import { rank } from "./modes.js";
 import { modelOf, ofTask, panes, state, update } from "./state.js";
 
 export const MAX = { mode: 12, code: 64 }; // how many are listed
 
 // Models for images of a task: one that was trained on them, and another to compare it with.
-function suited(task, model = state.model) {
+function suited(task, model = coming().model) {
   const fitting = ofTask(task);
   if (fitting.length && modelOf(model).task !== task) model = fitting[0].name;
   const others = state.models.filter((m) => m.name !== model);
-  const other = others.find((m) => m.name === state.other && m.task === modelOf(model).task)
+  const other = others.find((m) => m.name === coming().other && m.task === modelOf(model).task)
     || others.find((m) => m.task === modelOf(model).task) || others[0];
   return { model, other: other?.name || null };
 }
@@ -24,52 +24,54 @@ async function proposal(name, source, slice, signal) {
   const model = modelOf(name);
   const labels = model.answers === "labels";
   const maps = draw.expected(masks, found.answers.map((a) => a.prob), labels);
-  return { model, proposal: found, masks, labels, maps, image: draw.pixels(found.image), paths: [], fills: [] };
+  return { source, model, proposal: found, masks, labels, maps, image: draw.pixels(found.image), paths: [], fills: [] };
 }
 
 let asked = null;
-let before = null; // the state to go back to when there is no answer
+let waiting = {}; // what changes with the answer: until then the page shows what it has
+export const coming = () => ({ ...state, ...waiting });
 
 export async function answer(changes = {}) {
-  if (!state.source && !changes.source) { Object.assign(state, changes); return; }
+  Object.assign(waiting, changes);
+  const { source, slice, model, other, compare } = coming();
+  if (!source) { Object.assign(state, waiting); waiting = {}; return; }
   asked?.abort();
-  before ??= { ...state };
   const request = new AbortController();
   asked = request;
-  Object.assign(state, changes);
   busy(true);
   const began = performance.now();
   try {
-    const names = state.compare && state.other ? [state.model, state.other] : [state.model];
-    const { source, slice } = state;
+    const names = compare && other ? [model, other] : [model];
     source.masks ??= source.raters && await Promise.all(source.raters.map((r) => draw.grey(r.png)));
     const found = await Promise.all(names.map((name) => proposal(name, source, slice, request.signal)));
     if (asked !== request) return;
     panes.splice(0, panes.length, ...found);
-    before = null;
-    const [{ image, model }] = found;
-    update({
-      active: 0, hovered: null, member: null, ms: performance.now() - began,
-      cut: state.cut ?? model.cut, range: state.range ?? image.window, slice: image.slices > 1 ? image.slice : null,
-    });
+    hush("error");
+    const { cut, range } = coming();
+    const [{ image, model: first }] = found;
+    const changed = {
+      ...waiting, active: 0, hovered: null, member: null, ms: performance.now() - began,
+      cut: cut ?? first.cut, range: range ?? image.window, slice: image.slices > 1 ? image.slice : null,
+    };
+    waiting = {};
+    update(changed);
   } catch (error) {
     if (asked !== request) return;
-    Object.assign(state, before);
-    before = null;
+    waiting = {};
     fail(error);
-    if (panes.length) update();
-    else $("empty").textContent = "No image is answered yet: choose an example, or drop an image.";
+    update(); // what was chosen in vain
+    if (!panes.length) $("empty").textContent = "No image is answered yet: choose an example, or drop an image.";
   } finally {
     if (asked === request) { asked = null; busy(false); }
   }
 }
 
-export function choose(source) {
-  const models = source.task ? suited(source.task) : {};
-  const changed = models.model && models.model !== state.model;
+export function choose(source, changes = {}) {
+  const models = source.task ? suited(source.task, changes.model) : {};
+  const changed = models.model && models.model !== coming().model;
   return answer({
     source, slice: null, zoom: 1, x: 0, y: 0, range: null, window: 1, level: 1, chosen: 0, opened: new Set(),
-    ...models, ...(changed ? { cut: null, coverage: "" } : {}),
+    ...changes, ...models, ...(changed ? { cut: null, coverage: "" } : {}),
   });
 }
 
@@ -77,14 +79,15 @@ export function chooseModel(name) {
   const { task } = modelOf(name);
   const view = { cut: null, coverage: "", chosen: 0, opened: new Set(), ...suited(task, name) };
   const other = state.examples.find((e) => e.task === task);
-  if (task === modelOf(state.model).task || state.source?.kind === "files" || !other) return answer(view);
-  Object.assign(state, view);
-  return choose(exampleSource(other));
+  const now = coming();
+  if (task === modelOf(now.model).task || now.source?.kind === "files" || !other) return answer(view);
+  return choose(exampleSource(other), view);
 }
 
 export function toggleCompare() {
   if (state.models.length < 2) return null;
-  return answer({ ...suited(modelOf(state.model).task), compare: !state.compare });
+  const { model, compare } = coming();
+  return answer({ ...suited(modelOf(model).task), compare: !compare });
 }
 
 export function exampleSource(example) {

@@ -6,10 +6,21 @@ let token = sessionStorage.getItem("mue-token");
 async function askToken() {
   document.getElementById("ask-note").hidden = !token; // the one that was given is wrong
   const dialog = document.getElementById("ask");
-  dialog.showModal();
+  if (!dialog.open) dialog.showModal(); // two requests may ask
   await new Promise((done) => dialog.addEventListener("close", done, { once: true }));
   token = document.getElementById("token").value;
   sessionStorage.setItem("mue-token", token);
+}
+
+// A browser that cannot read a file any more says the same as where there is no service.
+async function checkReadable(form) {
+  for (const file of form?.getAll("file") || []) {
+    try {
+      await file.slice(0, 1).arrayBuffer();
+    } catch {
+      throw new Error(`${file.name} was changed or removed since it was chosen; choose it again`);
+    }
+  }
 }
 
 async function request(path, options = {}) {
@@ -20,6 +31,7 @@ async function request(path, options = {}) {
       response = await fetch(path, { ...options, headers });
     } catch (error) {
       if (error.name === "AbortError") throw error;
+      await checkReadable(options.body);
       throw new Error("the service cannot be reached; it may be restarting");
     }
     if (response.ok) return response;

@@ -1,7 +1,7 @@
 // Buttons, sliders and keys.
 
-import { answer, chooseModel, toggleCompare } from "./answers.js";
-import { $, duration, element, rounded } from "./dom.js";
+import { answer, chooseModel, coming, toggleCompare } from "./answers.js";
+import { $, duration, element, hush, rounded } from "./dom.js";
 import { showNumber, step } from "./ranking.js";
 import { windowOf, zoom } from "./stage.js";
 import { activePane, drawn, panes, repaint, state, update } from "./state.js";
@@ -67,6 +67,7 @@ function showImage(pane) {
 
 export function showControls() {
   const pane = activePane();
+  for (const part of document.querySelectorAll("[inert]")) part.inert = false; // there is an image
   document.body.dataset.task = pane.model.task;
   press("layer", state.layer); press("style", state.style); press("by", state.by);
   $("model").value = state.model;
@@ -74,6 +75,7 @@ export function showControls() {
   $("other-field").hidden = !state.compare;
   $("compare").setAttribute("aria-pressed", String(state.compare));
   $("raters").disabled = !state.source.masks;
+  $("raters").title = state.source.masks ? "The raters' own masks (R)" : "No raters' masks are known for this image";
   $("raters").setAttribute("aria-pressed", String(state.raters && Boolean(state.source.masks)));
   showRanking(pane);
   showImage(pane);
@@ -86,18 +88,23 @@ function showSlice(slice, slices) {
   $("slice-value").textContent = `${slice + 1} / ${slices}`;
 }
 function toSlice(value) {
-  const { slices } = panes[0].image;
+  const { source, image: { slices } } = panes[0];
   if (slices < 2) return;
   wanted = Math.min(slices - 1, Math.max(0, value));
   showSlice(wanted, slices);
   clearTimeout(redo);
-  redo = setTimeout(() => { const slice = wanted; wanted = null; answer({ slice }); }, 120);
+  redo = setTimeout(() => {
+    const slice = wanted;
+    wanted = null;
+    if (coming().source === source) answer({ slice }); // else another image was chosen
+  }, 120);
 }
 
-for (const name of ["layer", "style"]) {
-  document.querySelectorAll(`[data-${name}]`).forEach((button) =>
-    button.addEventListener("click", () => repaint({ [name]: button.dataset[name] })));
-}
+document.querySelectorAll("[data-layer]").forEach((button) =>
+  button.addEventListener("click", () => repaint({ layer: button.dataset.layer })));
+const showAs = (style) => repaint({ style, layer: "answer" });
+document.querySelectorAll("[data-style]").forEach((button) =>
+  button.addEventListener("click", () => showAs(button.dataset.style)));
 document.querySelectorAll("[data-by]").forEach((button) => button.addEventListener("click", () =>
   update({ by: button.dataset.by, chosen: 0, opened: new Set() })));
 $("raters").addEventListener("click", () => repaint({ raters: !state.raters }));
@@ -118,6 +125,7 @@ $("zoom-in").addEventListener("click", () => zoom(1.4));
 $("zoom-out").addEventListener("click", () => zoom(1 / 1.4));
 $("zoom-fit").addEventListener("click", () => zoom(0));
 $("compare").addEventListener("click", toggleCompare);
+$("hush").addEventListener("click", () => hush());
 $("help").addEventListener("click", () => $("keys").showModal());
 $("theme").addEventListener("click", () => {
   const root = document.documentElement.dataset;
@@ -129,7 +137,7 @@ $("other").addEventListener("change", (e) => answer({ other: e.target.value }));
 
 const KEYS = {
   arrowright: () => step(1), arrowdown: () => step(1), arrowleft: () => step(-1), arrowup: () => step(-1),
-  o: () => repaint({ style: "outline" }), f: () => repaint({ style: "fill" }),
+  o: () => showAs("outline"), f: () => showAs("fill"), escape: () => hush(),
   r: () => state.source.masks && repaint({ raters: !state.raters }),
   c: () => toggleCompare(), "?": () => $("keys").showModal(),
   "+": () => zoom(1.4), "=": () => zoom(1.4), "-": () => zoom(1 / 1.4), 0: () => zoom(0),

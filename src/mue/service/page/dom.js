@@ -24,11 +24,15 @@ export function refill(parent, ...children) {
 let hide = 0;
 export function say(sentence, kind = "note") {
   const toast = $("toast");
-  toast.textContent = sentence;
+  toast.firstElementChild.textContent = sentence;
   toast.dataset.kind = kind;
   toast.hidden = false;
   clearTimeout(hide);
-  hide = setTimeout(() => { toast.hidden = true; }, kind === "error" ? 12_000 : 4000);
+  hide = setTimeout(hush, kind === "note" ? 4000 : 12_000);
+}
+export function hush(kind = null) {
+  const toast = $("toast");
+  if (!kind || toast.dataset.kind === kind) toast.hidden = true;
 }
 
 export const fail = (error) => say(error.message, "error");

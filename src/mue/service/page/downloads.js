@@ -29,17 +29,18 @@ function ranking(pane) {
 
 async function download(form) {
   const pane = activePane();
-  const stem = state.source.files[0].name.replace(/\.(nii\.gz|[^.]+)$/, "") || "answers";
+  const name = state.source.files[0].name.replace(/\.(nii\.gz|[^.]+)$/, "") || "image";
+  const stem = state.slice === null ? name : `${name}-slice-${state.slice + 1}`;
   const shown = { answer: `answer-${state.chosen + 1}`, none: "image" }[state.layer] || state.layer;
   if (form === "png") save(await rendered(pane), `${stem}-${shown}.png`);
   else if (form === "json") {
-    save(new Blob([JSON.stringify(ranking(pane), null, 2)], { type: "application/json" }), `${stem}.json`);
+    save(new Blob([JSON.stringify(ranking(pane), null, 2)], { type: "application/json" }), `${stem}-answers.json`);
   } else {
     const promised = pane.limit !== null;
     save(await api.exported(state.source.files, {
       model: pane.model.name, format: form, slice: state.slice, k: MAX[state.by], by: state.by,
       cut: promised || state.by === "code" ? null : pane.cut, coverage: promised ? state.coverage : null,
-    }), `${stem}${form === "nifti" ? ".nii.gz" : "-seg.dcm"}`);
+    }), `${stem}-${form === "nifti" ? "answers.nii.gz" : "seg.dcm"}`);
   }
 }
 

@@ -1,8 +1,9 @@
 // The images to choose from: examples, and what is dropped on the page.
 
-import { choose, exampleSource } from "./answers.js";
+import { answer, choose, exampleSource } from "./answers.js";
+import * as draw from "./canvas.js";
 import { $, element, fail } from "./dom.js";
-import { state } from "./state.js";
+import { panes, state, update } from "./state.js";
 
 const TITLES = { slices: ["Lung lesions", "computed phantoms"], guess: ["Guessing game", "which digit is kept?"] };
 
@@ -18,17 +19,60 @@ export function listExamples() {
   $("examples").replaceChildren(...groups.filter(Boolean));
 }
 
+// What a visitor has dropped, to go back to; the files stay in this tab.
+const MAX_UPLOADS = 6;
+const uploads = [];
+let count = 0;
+
+function listUploads() {
+  const { source, image } = panes[0];
+  if (source.kind !== "files" || uploads.includes(source)) return;
+  source.picture = draw.windowed(image, ...image.window);
+  uploads.splice(MAX_UPLOADS - 1);
+  uploads.unshift(source);
+  const items = uploads.map((each) => element("button", {
+    class: "example", title: each.name, "data-example": each.id, onclick: () => choose(each),
+  }, each.picture, element("span", {}, each.name)));
+  $("uploads")?.remove();
+  $("examples").prepend(element("div", { id: "uploads" },
+    element("h2", {}, "Your images", element("small", {}, "in this tab alone")), element("div", { class: "grid" }, ...items)));
+}
+
 export function markExample() {
+  listUploads();
   for (const button of document.querySelectorAll("[data-example]")) {
-    button.setAttribute("aria-pressed", String(button.dataset.example === state.source.id));
+    button.setAttribute("aria-pressed", String(button.dataset.example === panes[0].source.id));
   }
 }
 
+let awaited = null; // the view of a link whose image is not in it
+export const awaitUpload = (view) => { awaited = view; };
+
+const isDicom = async (file) => await file.slice(128, 132).text() === "DICM";
+
+// Of several files the slices of a series; the folder of one often holds notes as well.
+async function slicesOf(files) {
+  const found = await Promise.all(files.map(isDicom));
+  return found.some(Boolean) ? files.filter((_, i) => found[i]) : files;
+}
+
 async function upload(all) {
-  const files = [...all].filter((f) => !f.name.startsWith(".") && f.name !== "DICOMDIR");
-  if (!files.length) throw new Error("there is no file in it");
+  const given = [...all].filter((f) => !f.name.startsWith(".") && f.name !== "DICOMDIR");
+  if (!given.length) throw new Error("there is no file in it");
+  if (given.some((f) => /\.zip$/i.test(f.name))) throw new Error("a ZIP is not read; unpack it, and drop the folder");
+  const number = count += 1;
+  const files = given.length > 1 ? await slicesOf(given) : given;
+  if (number !== count) return; // another was dropped meanwhile
+  const others = given.length - files.length;
   const name = files.length > 1 ? `Series of ${files.length} files` : files[0].name;
-  await choose({ kind: "files", name, files, raters: null });
+  const note = others ? `${others} that ${others > 1 ? "are" : "is"} not DICOM left out` : "";
+  const source = { kind: "files", id: `upload-${number}`, name, note, files, raters: null };
+  await choose(source);
+  if (!awaited || panes[0]?.source !== source) return;
+  const { slice, ...view } = awaited;
+  awaited = null;
+  update(view);
+  if (slice) await answer({ slice: Math.min(slice, panes[0].image.slices) - 1 });
 }
 
 async function filesIn(entry) {

@@ -12,6 +12,8 @@ function link() {
   const { kind, id } = state.source;
   if (kind === "example") view.set("example", id);
   if (kind === "digits") view.set("digits", composed());
+  if (kind === "files") view.set("upload", "1");
+  if (state.slice !== null) view.set("slice", state.slice + 1);
   view.set("model", state.model);
   if (state.compare && state.other) view.set("compare", state.other);
   view.set("cut", Number(state.cut).toFixed(2));
@@ -23,7 +25,7 @@ function link() {
   if (state.chosen) view.set("answer", state.chosen + 1);
   if (state.opacity[drawn()] !== OPACITY[drawn()]) view.set("opacity", state.opacity[drawn()]);
   for (const [name, usual] of Object.entries({ window: 1, level: 1, zoom: 1, x: 0, y: 0 })) {
-    if (Math.abs(state[name] - usual) > 0.005) view.set(name, Number(state[name].toFixed(2)));
+    if (Math.abs(state[name] - usual) > 0.005) view.set(name, Number(state[name].toFixed(4)));
   }
   return `#${view}`;
 }
@@ -58,12 +60,14 @@ export function readLink(text) {
   if (opacity > 0 && opacity <= 1) before.opacity = { ...state.opacity, [layer]: opacity };
   if (Number(view.get("answer")) > 1) after.chosen = Math.floor(Number(view.get("answer"))) - 1;
   const digits = /^(\d-\d+,){3}\d-\d+$/.test(view.get("digits") || "") ? view.get("digits") : null;
-  return { before, after, digits, example: view.get("example") };
+  const slice = Math.max(0, Math.floor(Number(view.get("slice")) || 0));
+  const upload = view.has("upload") ? { ...after, slice } : null;
+  return { before, after: upload ? {} : after, digits, example: view.get("example"), upload };
 }
 
 $("link").addEventListener("click", async () => {
   history.replaceState(null, "", link());
-  const said = state.source.kind === "files" ? "Link copied; the image itself is not in it." : "Link copied.";
+  const said = state.source.kind === "files" ? "Link copied. It has the view, not the image: whoever opens it is asked for the file." : "Link copied.";
   try {
     await navigator.clipboard.writeText(location.href);
     say(said);

@@ -5,6 +5,12 @@ function groups(tree, cut) {
   return tree.parent.map((_, i) => up(i));
 }
 
+// What is in none of some modes; probabilities are rounded, so that all of them may sum to 0.999999.
+export function restOf(modes) {
+  const rest = 1 - modes.reduce((sum, mode) => sum + mode.prob, 0);
+  return rest > 1e-5 ? rest : 0;
+}
+
 // The answers as modes, the most probable first; `rest` is what is in none that is shown.
 // A limit is a promise of coverage, so it shows as many as are needed, whatever `max` says.
 export function rank(proposal, { by, cut, limit, max }) {
@@ -30,5 +36,5 @@ export function rank(proposal, { by, cut, limit, max }) {
     kept.push(mode);
     before += mode.prob;
   }
-  return { modes: kept, rest: Math.max(0, 1 - before), hidden: all.length - kept.length };
+  return { modes: kept, rest: restOf(kept), hidden: all.length - kept.length, unlisted: restOf(all) };
 }

@@ -2,6 +2,7 @@
 
 import * as draw from "./canvas.js";
 import { $, element, percent, refill } from "./dom.js";
+import { restOf } from "./modes.js";
 import { thumbnail } from "./stage.js";
 import { activePane, panes, repaint, state, update } from "./state.js";
 
@@ -69,9 +70,10 @@ function modeItem(pane, mode, i) {
 
 export function listModes() {
   const pane = activePane();
-  const { modes, rest, hidden } = pane.ranked;
+  const { modes, rest, hidden, unlisted } = pane.ranked;
   refill($("modes"), ...modes.map((mode, i) => modeItem(pane, mode, i)));
-  const what = hidden ? `${plural(hidden, "further answer")}, and what no answer holds` : "what none of these answers holds";
+  const parts = [hidden && plural(hidden, "further answer"), unlisted && "answers too improbable to be listed"];
+  const what = parts.filter(Boolean).join(", and ") || "nothing: these are all answers";
   $("rest").replaceChildren(element("span", { class: "line" }, element("span", {}, "Rest"),
     element("b", { class: "prob", id: "rest-prob" }, percent(rest))), bar(rest), element("small", {}, what));
   $("ranking-model").textContent = panes.length > 1 ? pane.model.name : "";
@@ -83,13 +85,12 @@ export function listStrips() {
     if (panes.length < 2) { pane.strip.replaceChildren(); return; }
     const shown = pane.ranked.modes.slice(0, 6);
     const chosen = Math.min(state.chosen, pane.ranked.modes.length - 1);
-    const rest = Math.max(0, 1 - shown.reduce((sum, m) => sum + m.prob, 0));
     refill(pane.strip, ...shown.map((mode, i) => element("button", {
       "data-key": `strip-${i}`, "aria-pressed": String(i === chosen),
       "aria-label": `${pane.model.name}, answer ${i + 1}, ${percent(mode.prob)}`,
       onclick: () => { state.active = p; chooseMode(i); },
     }, thumbnail(pane, mode.representative, draw.colour(i), 36), element("small", {}, percent(mode.prob)))),
-    element("span", { class: "strip-rest" }, `rest ${percent(rest)}`,
+    element("span", { class: "strip-rest" }, `rest ${percent(restOf(shown))}`,
       state.by === "mode" && state.coverage && pane.limit === null ? " · not calibrated: all answers" : ""));
   });
 }

@@ -111,16 +111,19 @@ export function paintAll() {
     pane.caption.replaceChildren(element("b", {}, pane.model.name), ` ${what}`);
     showLegend(pane);
     pane.canvas.setAttribute("aria-label", `${state.source.name}, ${pane.model.name}: ${what}`);
+    pane.canvas.classList.toggle("zoomed", state.zoom > 1);
     pane.canvas.classList.toggle("active", panes.length > 1 && i === state.active);
   });
 }
 
 function showLegend(pane) {
   const [, low, high] = LAYERS[state.layer] || [];
-  const count = state.source.masks?.length;
+  const masks = state.source.masks || [];
+  const empty = masks.filter((mask) => !draw.area(mask)).length;
+  const known = `${masks.length} ${state.source.task === "guess" ? "known answers" : "raters"}${empty ? `, ${empty} with an empty mask` : ""}`;
   pane.legend.replaceChildren(
     ...(low ? [element("span", {}, low, element("i", { class: "heat" }), high)] : []),
-    ...(showsRaters(pane) ? [element("span", {}, element("i", { class: "dash" }), `${count} raters`)] : []),
+    ...(showsRaters(pane) ? [element("span", {}, element("i", { class: "dash" }), known)] : []),
   );
 }
 

@@ -4,9 +4,9 @@ import * as api from "./api.js";
 import { choose, exampleSource, rankAll } from "./answers.js";
 import { listModels, showControls } from "./controls.js";
 import { listSlots, restoreDigits } from "./digits.js";
-import { $, fail } from "./dom.js";
+import { $, fail, say } from "./dom.js";
 import "./downloads.js";
-import { listExamples, markExample } from "./images.js";
+import { awaitUpload, listExamples, markExample } from "./images.js";
 import { keepLink, readLink } from "./link.js";
 import { listModes, listPrior, listStrips } from "./ranking.js";
 import { buildPanes, paintAll } from "./stage.js";
@@ -17,7 +17,7 @@ for (const listener of [showControls, paintAll, keepLink]) onPaint(listener);
 
 async function start() {
   [state.models, state.examples] = await Promise.all([api.models(), api.examples()]);
-  const { before, after, digits, example } = readLink(location.hash.slice(1));
+  const { before, after, digits, example, upload } = readLink(location.hash.slice(1));
   Object.assign(state, before);
   listModels();
   listExamples();
@@ -29,6 +29,10 @@ async function start() {
   else if (first) await choose(exampleSource(first));
   else $("empty").textContent = "There are no examples for this model: drop an image.";
   update(after);
+  if (upload) {
+    awaitUpload(upload);
+    say("This link shows an image that was uploaded: drop the same file to see it.", "hint");
+  }
   document.body.dataset.ready = "true";
 }
 
