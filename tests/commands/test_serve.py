@@ -1,5 +1,6 @@
 """The command: who may listen where, and how it starts and stops."""
 
+import asyncio
 import os
 import signal
 import socket
@@ -9,6 +10,7 @@ import sys
 import pytest
 
 import mue
+from mue.commands.serve import _bind
 from mue.errors import MueError
 from mue.service.client import Client
 from mue.service.settings import Settings, host_allowed, is_loopback
@@ -47,6 +49,28 @@ def test_a_port_in_use_is_refused_before_a_model_is_loaded():
         port = other.getsockname()[1]
         with pytest.raises(MueError, match=f"cannot listen on 127.0.0.1, port {port}: .*--port"):
             mue.serve(["there-is-no-such-model"], port=port)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_the_end_of_an_answer_does_not_wait_for_its_beginning_to_be_acknowledged(host):
+    """Nagle's algorithm is off in the connections that the event loop accepts."""
+
+    async def no_delay() -> int:
+        accepted: list[int] = []
+
+        def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            connection = writer.get_extra_info("socket")
+            accepted.append(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        listening = _bind(host, 0)
+        async with await asyncio.start_server(serve, sock=listening):
+            reader, writer = await asyncio.open_connection(*listening.getsockname()[:2])
+            await reader.read()
+            writer.close()
+        return accepted[0]
+
+    assert asyncio.run(no_delay())
 
 
 def test_a_model_of_vectors_is_refused():

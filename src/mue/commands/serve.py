@@ -117,7 +117,9 @@ def serve(
 
 def _bind(host: str, port: int) -> socket.socket:
     """A socket with the address, before anything is loaded."""
-    found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # named TCP, or asyncio leaves Nagle's algorithm on, and each answer waits 40 ms for its end
+    found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         if os.name == "posix":  # on Windows it would share the port with another program
             found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
