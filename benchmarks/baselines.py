@@ -192,6 +192,8 @@ def trainings(found: Outcome) -> str:
             words.append(f"--train.steps {t.steps}")
         afterwards = "calibration" in made and not t.calibrate
         target = f"runs/{name}-raw" if afterwards else f"runs/{name}"
+        if afterwards and preset(name).train.calibrate:
+            words.append("--train.no-calibrate")
         command = f"`{' '.join([*words, '--out', target])}`"
         if afterwards:
             command += f", then `mue calibrate {target} runs/{name} --data lidc`"

@@ -1,3 +1,4 @@
+import functools
 import itertools
 import os
 import shutil
@@ -150,9 +151,8 @@ class SmallUNet:
             self.levels,
             self.widths,
             c_out,
-            code_width=self.code_width,
+            join=functools.partial(join, code_width=self.code_width),
             level=level,
-            join=join,
             readout=readout,
         )
         return encoder, decoder

@@ -271,11 +271,13 @@ def ranking(tree: Tree, prob: Float[Tensor, "b k"], cut: float) -> Ranking:
     rank = torch.empty_like(order).scatter_(1, order, answer.expand(b, k))
     mode = rank.gather(1, group).masked_fill(~kept, -1)
     expected = (tree.distance * same).sum(dim=2)[:, :, None]
-    least, representative = expected.masked_fill(mode[:, :, None] != answer, torch.inf).min(dim=1)
+    min_distance, representative = expected.masked_fill(mode[:, :, None] != answer, torch.inf).min(
+        dim=1
+    )
     missing = total <= 0
     return Ranking(
         prob=total,
-        spread=(least / total).masked_fill(missing, 0),
+        spread=(min_distance / total).masked_fill(missing, 0),
         representative=representative.where(~missing, representative[:, :1]),
         mode=mode,
     )

@@ -1,3 +1,5 @@
+import functools
+
 import pytest
 import torch
 
@@ -5,6 +7,7 @@ from mue.nn.blocks import pad_to_multiple
 from mue.nn.unet import Concatenate, ScaleShift, UNetDecoder, UNetEncoder
 
 LEVELS, WIDTHS, WIDTH = (4, 5, 6), (5, 8), 2
+JOIN = functools.partial(Concatenate, code_width=WIDTH)
 EVERYWHERE = pytest.mark.parametrize("level", [1, 2, 3, 4])
 EITHER = pytest.mark.parametrize("join", [Concatenate, ScaleShift])
 
@@ -116,19 +119,19 @@ def test_what_the_readout_learns_is_what_a_join_and_two_convolutions_learn(join,
 
 def test_widths_that_do_not_fit_the_levels_are_refused():
     with pytest.raises(ValueError, match=r"widths must be one entry less than the 3 .* got \(5"):
-        UNetDecoder(LEVELS, (5, 3, 2), 1, code_width=WIDTH)
+        UNetDecoder(LEVELS, (5, 3, 2), 1, join=JOIN)
 
 
 @pytest.mark.parametrize("level", [0, 5])
 def test_a_level_that_is_not_there_is_refused(level):
     with pytest.raises(ValueError, match=rf"level must be in 1..4, got {level}"):
-        UNetDecoder(LEVELS, WIDTHS, 1, code_width=WIDTH, level=level)
+        UNetDecoder(LEVELS, WIDTHS, 1, join=JOIN, level=level)
 
 
 @pytest.mark.parametrize("readout", [2, 3, 5])
 def test_the_readout_has_as_many_convolutions_as_asked_for(readout):
     torch.manual_seed(0)
-    decoder = UNetDecoder(LEVELS, WIDTHS, 1, code_width=WIDTH, level=4, readout=readout)
+    decoder = UNetDecoder(LEVELS, WIDTHS, 1, join=JOIN, level=4, readout=readout)
     convs = [m for m in decoder.readout if isinstance(m, torch.nn.Conv2d)]
     assert [m.kernel_size for m in convs] == [(1, 1)] * readout
     assert isinstance(decoder.readout[-1], torch.nn.Conv2d)  # logits are not cut off at 0
@@ -159,7 +162,7 @@ def test_dropout_follows_the_innermost_two_blocks_of_encoder_and_decoder(share, 
 
     monkeypatch.setattr(torch.nn.functional, "dropout", drop)
     encoder = UNetEncoder(1, LEVELS, (), dropout=share)
-    decoder = UNetDecoder(LEVELS, WIDTHS, 1, code_width=WIDTH, dropout=share)
+    decoder = UNetDecoder(LEVELS, WIDTHS, 1, join=JOIN, dropout=share)
     decoder(encoder(torch.randn(1, 1, 8, 8)), torch.randn(1, 1, WIDTH))
     widths = [*LEVELS[-2:], *WIDTHS[:2]]  # also in evaluation: an answer is a draw
     assert seen == ([(w, share) for w in widths] if share else [])

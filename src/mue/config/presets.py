@@ -98,7 +98,7 @@ def guess_quick(_: Schedule = "short") -> Config:
 
 
 def lidc(schedule: Schedule = "short") -> Config:
-    """Lesions in CT with the paper's network and method (`vq`, n = 512), one rater a draw."""
+    """Lesions in CT, the paper's network and method (`vq`, n = 512), a random rater in a step."""
     config = Config(
         data=DataConfig(name="slices", augment=AUGMENT),
         model=ModelConfig(levels=(32, 64, 128, 192), tail=(256, 512), widths=(128, 64, 32)),

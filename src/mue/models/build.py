@@ -1,5 +1,6 @@
 """From a configuration to networks: the only place that knows numbers."""
 
+import functools
 from collections.abc import Callable
 
 from torch import nn
@@ -21,15 +22,15 @@ from mue.nn.unet import Concatenate, ScaleShift, UNetDecoder, UNetEncoder
 
 def unet(m: ModelConfig) -> Backbone:
     """A residual U-Net, for images."""
+    join = Concatenate if m.join == "concatenate" else ScaleShift
     return Backbone(
         encoder=lambda c_in: UNetEncoder(c_in, m.levels, m.tail, norm=m.norm, dropout=m.dropout),
         decoder=lambda code_width, heads: UNetDecoder(
             m.levels,
             m.widths,
             m.c_out * heads,
-            code_width=code_width,
+            join=functools.partial(join, code_width=code_width),
             level=m.code_level,
-            join=Concatenate if m.join == "concatenate" else ScaleShift,
             norm=m.norm,
             readout=m.readout,
             dropout=m.dropout,

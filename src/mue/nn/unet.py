@@ -1,6 +1,6 @@
 """The paper's residual U-Net, with the code entering at a chosen level of the decoder."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import torch
@@ -159,7 +159,8 @@ class UNetDecoder(nn.Module):
     enters: before stage `level`, or, one past the last stage, before the 1x1 convolutions that
     read the answer off the finest features. Everything before it is computed once for each
     input, whatever the number of codes: at level 1 (the paper's) the whole decoder runs for each
-    code, at the last level almost nothing does.
+    code, at the last level almost nothing does. `join` makes the module that joins a code to
+    features of so many channels.
     """
 
     def __init__(
@@ -168,9 +169,8 @@ class UNetDecoder(nn.Module):
         widths: Sequence[int],
         c_out: int,
         *,
-        code_width: int,
+        join: Callable[[int], Join],
         level: int = 1,
-        join: type[Join] = Concatenate,
         norm: Norm = "none",
         readout: int = 2,
         dropout: float = 0.0,
@@ -185,11 +185,6 @@ class UNetDecoder(nn.Module):
         if not 1 <= level <= stages + 1:
             raise MueError(f"model.code_level must be in 1..{stages + 1}, got {level}")
         self.late = level == stages + 1  # the code enters after the last stage
-        if self.late and readout == 1 and join is Concatenate:
-            raise MueError(
-                "model.readout must be 2 or more where a code that enters at the top is "
-                "concatenated, as a single convolution would only shift all pixels alike, got 1"
-            )
         self.level = level
         self.dropout = dropout
         self.up = UpsampleConcat()
@@ -198,14 +193,19 @@ class UNetDecoder(nn.Module):
         for i, (skip, out) in enumerate(zip(reversed(levels), outs, strict=True), start=1):
             entering = below + skip
             if i == level:
-                self.join = join(entering, code_width)
+                self.join = join(entering)
                 entering = self.join.channels
             last = i == stages and not self.late
             inner = widths[-1] if last else None
             self.stages.append(ResidualBlock(entering, out, inner=inner, norm=norm, linear=last))
             below = out
         if self.late:
-            self.join = join(below, code_width)
+            self.join = join(below)
+            if readout == 1 and isinstance(self.join, Concatenate):
+                raise MueError(
+                    "model.readout must be 2 or more where a code that enters at the top is "
+                    "concatenated, as a single convolution would only shift all pixels alike, got 1"
+                )
             self.readout = Readout([self.join.channels, *[below] * (readout - 1), c_out])
 
     def forward(
