@@ -9,13 +9,14 @@ same settings and the best constant ranking: the same masks, with the same proba
 image, fitted to the training set. OUT/own_data.json has the numbers of all on the test set. What is
 done already is not done again, so that the same command continues after a stop; `--device cuda` is
 for a GPU, and other options go to `mue train auto`: `--train.seed 1 --minutes 10`. `--write` puts
-the numbers of such folders into docs/own-data.md.
+the numbers of such folders into docs/own-data.md, where those of another `--device` stay.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import shlex
 import tarfile
 import textwrap
@@ -36,7 +37,7 @@ from mue.metrics.energy import distances, energy_distance
 from mue.metrics.interval import interval
 from mue.modes import class_masks
 from mue.types import Case
-from pages import ROOT, insert, markdown
+from pages import ROOT, between, insert, markdown, tables
 
 CANDIDATES = 64
 """Masks of raters of the training set among which those of the constant ranking are chosen."""
@@ -202,9 +203,9 @@ def run(arguments: argparse.Namespace, overrides: Sequence[str]) -> dict[str, An
     }
 
 
-def table(runs: Sequence[dict[str, Any]]) -> str:
+def table(runs: Sequence[dict[str, Any]], kept: Sequence[Sequence[str]] = ()) -> str:
     """The metrics of runs on the same data with their intervals, a row for each model."""
-    rows: list[list[str]] = []
+    rows: list[Sequence[str]] = [*kept]
     for run in runs:
         for name, title in (("ours", "`train auto`"), ("unet", "U-Net, one answer")):
             model = run["models"][name]
@@ -224,11 +225,24 @@ def _cells(metrics: dict[str, dict[str, float]]) -> list[str]:
 
 
 def write_page(folders: Sequence[Path]) -> None:
-    """Put the table of these runs and how to repeat them into docs/own-data.md."""
+    """Put the table of these runs and how to repeat them into docs/own-data.md.
+
+    What the page says of another `--device` than theirs stays.
+    """
     runs = [json.loads((folder / NUMBERS).read_text()) for folder in folders]
+    before = between(PAGE, "photographs")[1]
+    new = {
+        option for run in runs for option in re.findall(r"--device \w+", " ".join(run["options"]))
+    }
+    commands = [" ".join(part.split()) for part in before.split("\n\n") if "--device" in part]
+    stay = [text for text in commands if not new & set(re.findall(r"--device \w+", text))]
+    devices = {text.partition(": `")[0] for text in stay}
+    rows = [list(row.values()) for row in tables(before) if row["device"] in devices]
+    kept = [[cells[0].replace("train auto", "`train auto`"), *cells[1:]] for cells in rows]
     counts = runs[0]["images"]
     images = ", ".join(f"{count} images in {split}" for split, count in counts.items())
     made = [f"{images}; in brackets the 95 % interval over test images; `minutes` of training."]
+    made += stay
     for run in runs:
         ours = run["models"]["ours"]
         made.append(
@@ -238,7 +252,7 @@ def write_page(folders: Sequence[Path]) -> None:
             f"commit {ours['commit'][:7]}."
         )
     words = [textwrap.fill(sentence, 115, break_on_hyphens=False) for sentence in made]
-    insert(PAGE, "\n\n".join([table(runs), *words]), "photographs")
+    insert(PAGE, "\n\n".join([table(runs, kept), *words]), "photographs")
 
 
 def main() -> None:

@@ -49,6 +49,22 @@ def test_the_page_has_a_row_for_each_model_and_says_how_to_repeat_it(tmp_path, m
     assert "--device gpu --minutes 10`, seed 7, commit 0123456." in " ".join(text.split())
 
 
+def test_numbers_of_another_device_stay_on_the_page(tmp_path, monkeypatch):
+    page = tmp_path / "page.md"
+    page.write_text("<!-- photographs: begin -->\n<!-- photographs: end -->\n")
+    monkeypatch.setattr(own_data, "PAGE", page)
+    for device, ged in (("cpu", 0.5), ("cuda", 0.25)):
+        (tmp_path / device).mkdir()
+        (tmp_path / device / NUMBERS).write_text(json.dumps(numbers(device, ged)))
+    write_page([tmp_path / "cuda", tmp_path / "cpu"])
+    both = page.read_text()
+    (tmp_path / "cpu" / NUMBERS).write_text(json.dumps(numbers("cpu", 0.75)))
+    write_page([tmp_path / "cpu"])
+    expected = both.replace("0.500 (0.400 to 0.600)", "0.750 (0.650 to 0.850)")
+    constant = "| the best constant ranking |  |  |  | 0.{0}50 (0.{1}50 to 0.{2}50) |  |  |  |"
+    assert page.read_text() == expected.replace(constant.format(2, 1, 3), constant.format(7, 6, 8))
+
+
 def test_indices_are_spread_over_all():
     assert spread(3, 5) == [0, 2, 4]
     assert spread(9, 2) == [0, 1]
