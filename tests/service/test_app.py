@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from concurrent.futures import Future
+from types import SimpleNamespace
 
 import httpx
 import nibabel as nib
@@ -316,6 +317,22 @@ def test_a_page_of_another_site_is_refused(client):
     assert client.get("/", headers={"origin": str(client.base_url).rstrip("/")}).status_code == 200
 
 
+def test_a_link_of_another_site_opens_the_page_and_nothing_else(client):
+    link = {
+        "sec-fetch-site": "cross-site",
+        "sec-fetch-mode": "navigate",
+        "sec-fetch-dest": "document",
+    }
+    for method in ("GET", "HEAD"):
+        assert client.request(method, "/", headers=link).status_code == 200
+    assert client.post("/", headers=link).status_code == 403
+    for path in ("/api/models", "/page/viewer.js", "/metrics"):
+        assert client.get(path, headers=link).status_code == 403
+    for other in ({"sec-fetch-dest": "iframe"}, {"sec-fetch-mode": "no-cors"}):
+        assert client.get("/", headers={**link, **other}).status_code == 403
+    assert client.get("/", headers={**link, "origin": "http://evil.example"}).status_code == 403
+
+
 def test_the_token_is_needed_for_answers_and_not_for_the_page(served):
     with served(token=TOKEN) as client:
         assert client.get("/").status_code == client.get("/healthz").status_code == 200
@@ -348,6 +365,80 @@ def test_a_wrong_length_is_refused(predictors):
         scope = {"type": "http", "method": "POST", "path": "/api/propose", "headers": headers}
         asyncio.run(app(scope, _never, send))
     assert statuses == [400, 0] * 3
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("POST", "/nowhere", 404),
+        ("POST", "/api/models", 405),
+        ("PUT", "/api/propose", 405),
+        ("GET", "/api/models", 200),
+        ("HEAD", "/", 200),
+    ],
+)
+def test_a_body_is_read_for_uploads_alone(served, method, path, status):
+    with served() as client:
+        address = (client.base_url.host, client.base_url.port)
+        with socket.create_connection(address, 30) as sends:  # a byte of 30 MiB that it claims
+            sends.sendall(
+                f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n"
+                f"Content-Length: {30 << 20}\r\n\r\nx".encode()
+            )
+            assert sends.recv(64).startswith(f"HTTP/1.1 {status}".encode())
+
+
+def test_nothing_of_an_upload_is_read_without_a_token_or_beyond_the_rate(served):
+    with served(token=TOKEN, rate=0.001, burst=2) as client:
+        address, said = (client.base_url.host, client.base_url.port), list[bytes]()
+        for _ in range(3):
+            with socket.create_connection(address, 30) as sends:
+                sends.sendall(
+                    b"POST /api/propose HTTP/1.1\r\nHost: localhost\r\n"
+                    b"Content-Length: 1048576\r\n\r\nx"
+                )
+                said.append(sends.recv(12))
+    assert said == [b"HTTP/1.1 401", b"HTTP/1.1 401", b"HTTP/1.1 429"]
+
+
+def test_a_client_that_does_not_read_is_left_and_the_log_says_so(served, monkeypatch):
+    monkeypatch.setattr("mue.service.connection.SECONDS", 0.2)
+    with served(rate=0.0) as client:
+        address = (client.base_url.host, client.base_url.port)
+        with socket.socket() as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            deaf.connect(address)
+            deaf.sendall(b"GET /page/style.css HTTP/1.1\r\nHost: localhost\r\n\r\n" * 500)
+            until = time.monotonic() + 60
+            while 'path="/page",status="499"' not in (text := client.get("/metrics").text):
+                assert time.monotonic() < until, text
+                time.sleep(0.05)
+            found = 0
+            with contextlib.suppress(ConnectionError):
+                while part := deaf.recv(1 << 16):
+                    found += len(part)
+        size = len(client.get("/page/style.css").content)
+    assert found < 500 * size
+
+
+def test_a_client_that_reads_slowly_is_waited_for():
+    from mue.service.connection import TimedConnection
+
+    sizes, calls, aborted = [900, 500, 499, 499], list[tuple](), list[bool]()
+    connection = TimedConnection.__new__(TimedConnection)
+    connection.transport = SimpleNamespace(  # pyright: ignore[reportAttributeAccessIssue]
+        get_write_buffer_size=lambda: sizes.pop(0), abort=lambda: aborted.append(True)
+    )
+    connection.loop = SimpleNamespace(  # pyright: ignore[reportAttributeAccessIssue]
+        call_later=lambda _, function, size: calls.append((function, size))
+    )
+    connection._abort_if_unread(None)
+    while calls:
+        assert not aborted
+        function, size = calls.pop()
+        function(size)
+    assert aborted
+    assert not sizes
 
 
 async def _never():
@@ -417,7 +508,10 @@ def test_too_many_requests_are_refused(served):
         codes = [client.get("/api/models").status_code for _ in range(3)]
         assert codes == [200, 200, 429]
         assert client.get("/api/models").headers["retry-after"] == "1"
-        assert client.get("/healthz").status_code == 200
+        for path in ("/", "/page/style.css", "/metrics", "/nowhere"):
+            assert client.get(path).status_code == 429
+        for path in ("/healthz", "/readyz"):
+            assert client.get(path).status_code == 200
 
 
 def test_a_full_queue_is_503_with_retry_after(served, picture):

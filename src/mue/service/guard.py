@@ -28,7 +28,7 @@ HEADERS = {
     "X-Frame-Options": "DENY",
 }
 _CLIENTS = 10_000  # whose requests are counted at a time
-_BODILESS = ("GET", "HEAD", "OPTIONS")
+_UPLOADS = ("/api/propose", "/api/export")  # only a POST to these has a body that is read
 _PATHS = (
     "/",
     "/healthz",
@@ -115,20 +115,20 @@ class Guard:
 
         try:
             self._check(scope, headers)
-            limit = self._limit(scope, headers)
+            is_upload = scope["method"] == "POST" and scope["path"] in _UPLOADS
+            limit = self._limit(headers) if is_upload else 0
             try:
-                async with asyncio.timeout(self._settings.seconds):
-                    if scope["method"] in _BODILESS:
-                        await self._app(asked, receive, respond)
-                    else:
-                        body = await self._body(receive, limit, held)
-                        await self._answer(asked, body, receive, respond)
+                async with asyncio.timeout(self._settings.seconds) as time_limit:
+                    body = await self._body(receive, limit, held) if is_upload else b""
+                    await self._answer(asked, body, receive, respond, time_limit)
             except TimeoutError:
                 raise RefusedError(
                     504, f"the request took longer than {self._settings.seconds:g} s", 5
                 ) from None
         except RefusedError as refused:
-            if not status:
+            if status:
+                status = refused.status
+            else:
                 await _say(respond, refused)
         except Exception as error:
             log_defect(error, request=request, path=path)
@@ -156,14 +156,13 @@ class Guard:
             raise RefusedError(
                 421, "the service is not known under this name; start it with --name NAME"
             )
-        if headers.get("sec-fetch-site") == "cross-site" or not _same_site(
-            headers.get("origin", ""), host
-        ):
+        cross_site = headers.get("sec-fetch-site") == "cross-site" and not _is_link(scope, headers)
+        if cross_site or not _same_site(headers.get("origin", ""), host):
             raise RefusedError(403, "requests from pages of other sites are refused")
         if path in ("/healthz", "/readyz"):
             return
         client = scope["client"][0] if scope.get("client") else ""
-        if path.startswith("/api/") and not self._rate.allow_(client, time.monotonic()):
+        if not self._rate.allow_(client, time.monotonic()):
             raise RefusedError(
                 429, f"a client may send {settings.rate:g} requests per second; wait", 1
             )
@@ -173,11 +172,9 @@ class Guard:
             if kind.lower() != "bearer" or not same:
                 raise RefusedError(401, "this needs the header `Authorization: Bearer TOKEN`")
 
-    def _limit(self, scope: Scope, headers: dict[str, str]) -> int:
-        """Bytes that are read of a request: what it claims, or the most that are."""
+    def _limit(self, headers: dict[str, str]) -> int:
+        """Bytes that are read of an upload: what it claims, or the most that are."""
         settings = self._settings
-        if scope["method"] in _BODILESS:
-            return 0
         claimed = headers.get("content-length", "")
         if claimed and not (claimed.isascii() and claimed.isdecimal() and len(claimed) < 19):
             raise RefusedError(400, "Content-Length must be a number of bytes")
@@ -186,20 +183,45 @@ class Guard:
             raise RefusedError(413, f"a request may have {settings.body} bytes, got {size}")
         return size
 
-    async def _answer(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
-        """Let the application answer, unless the client goes and nobody waits for it."""
+    async def _answer(
+        self,
+        scope: Scope,
+        body: bytes,
+        receive: Receive,
+        send: Send,
+        time_limit: asyncio.Timeout,
+    ) -> None:
+        """Let the application answer, unless the client goes and nobody waits for it.
+
+        A client that reads the answer slowly has the time of its connection.
+        """
+        found = list[Message]()
+
+        async def keep(message: Message) -> None:
+            found.append(message)
+
         whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def replay() -> Message:
             return whole.pop() if whole else await receive()
 
-        answering = asyncio.ensure_future(self._app(scope, replay, send))
+        answering = asyncio.ensure_future(self._app(scope, replay, keep))
         gone = asyncio.ensure_future(_until_gone(receive))
         try:
             await asyncio.wait((answering, gone), return_when=asyncio.FIRST_COMPLETED)
             if not answering.done():
                 raise RefusedError(499, "the client closed the connection")
             await answering
+            time_limit.reschedule(None)
+            head, *parts = found
+            content = b"".join(part.get("body", b"") for part in parts)
+            await send(head)
+            for part in (content, b""):  # the second waits until the first is taken
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+            await asyncio.sleep(0)
+            if gone.done():
+                raise RefusedError(499, "the client closed the connection, or did not read")
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             for task in (answering, gone):
                 task.cancel()
@@ -227,6 +249,13 @@ def _logged(path: str) -> str:
     """An address as logs and counters have it: one of ours, without what a client put in it."""
     below = next((name for name in _FOLDERS if path.startswith(f"{name}/")), "other")
     return path if path in _PATHS else below
+
+
+def _is_link(scope: Scope, headers: dict[str, str]) -> bool:
+    """Whether somebody follows a link to the page; it is not shown in a frame of another site."""
+    mode, kind = headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")
+    is_page = scope["path"] == "/" and scope["method"] in ("GET", "HEAD")
+    return is_page and (mode, kind) == ("navigate", "document")
 
 
 def _same_site(origin: str, host: str) -> bool:
