@@ -10,7 +10,7 @@ import sys
 import pytest
 
 import mue
-from mue.commands.serve import _bind
+from mue.commands.serve import _bind, _load
 from mue.errors import MueError
 from mue.service.client import Client
 from mue.service.settings import Settings, host_allowed, is_loopback
@@ -20,6 +20,26 @@ def test_another_address_needs_a_token(monkeypatch):
     monkeypatch.delenv("MUE_TOKEN", raising=False)
     with pytest.raises(MueError, match=r"`token` must be given to listen on 0\.0\.0\.0"):
         mue.serve([], host="0.0.0.0")
+
+
+@pytest.mark.parametrize(
+    ("asked", "named"),
+    [({"name": ["a.example"]}, "--name a.example"), ({"proxy": "127.0.0.1"}, "--proxy 127.0.0.1")],
+)
+def test_a_name_and_a_proxy_need_a_token(monkeypatch, asked, named):
+    monkeypatch.delenv("MUE_TOKEN", raising=False)
+    with pytest.raises(MueError, match=f"`token` must be given with {named}"):
+        mue.serve([], **asked)
+
+
+def test_a_model_that_cannot_be_loaded_ends_the_service(mue, tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    said = mue("serve", tmp_path / "no-model", "--port", port)
+    assert said.code == 2
+    assert "no-model" in said.err
+    assert "Traceback" not in said.err
 
 
 def test_a_short_token_and_a_wrong_port_are_refused():
@@ -78,13 +98,12 @@ def test_a_model_of_vectors_is_refused():
 
     from mue.config.presets import preset
     from mue.models.build import build_network
-    from mue.service.app import create_app
 
     torch.manual_seed(0)
     config = preset("vector")
     predictor = mue.Predictor(build_network(config), config)
     with pytest.raises(MueError, match="models of images"):
-        create_app({"vector": predictor})
+        _load([predictor], "cpu")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@ import io
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from threading import Thread
+from types import SimpleNamespace
 
 import httpx
 import numpy as np
@@ -18,6 +19,22 @@ from mue.service.connection import TimedConnection
 from mue.service.settings import Settings
 
 Serve = Callable[..., AbstractContextManager[httpx.Client]]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def log() -> Iterator[io.StringIO]:
+    """What the service logs: what it logs between two tests would be written to the terminal."""
+    lines = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mue.service.monitoring.sys", SimpleNamespace(stderr=lines))
+        yield lines
+
+
+@pytest.fixture
+def logged(log) -> Callable[[], str]:
+    """What the service has logged since the test began."""
+    begin = log.tell()
+    return lambda: log.getvalue()[begin:]
 
 
 @pytest.fixture(scope="session")

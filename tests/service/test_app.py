@@ -608,7 +608,7 @@ def test_an_image_that_fails_in_a_batch_fails_alone(predictors, monkeypatch):
     assert [w.exception() is not None for w in waiting] == [i == 2 for i in range(6)]
 
 
-def test_a_model_that_fails_at_first_is_logged_and_not_ready(predictors, monkeypatch, capfd):
+def test_a_model_that_fails_at_first_is_logged_and_not_ready(predictors, monkeypatch, logged):
     from mue.service.app import Service, build_app
     from mue.service.settings import Settings
 
@@ -625,20 +625,81 @@ def test_a_model_that_fails_at_first_is_logged_and_not_ready(predictors, monkeyp
             assert not await service.is_ready()
 
     asyncio.run(start())
-    said = capfd.readouterr().err
+    said = logged()
     assert "cannot answer" in said
     assert "secret" not in said
 
 
+def test_the_page_comes_before_the_models(predictors, picture):
+    from mue.service.app import create_app
+
+    loading = Future()
+    app = create_app(loading)
+    form, files = {"model": "guess-exact"}, {"file": ("a.png", picture)}
+
+    async def start() -> None:
+        transport = httpx.ASGITransport(app)
+        async with (
+            lifespan(app),
+            httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
+        ):
+            assert (await client.get("/")).status_code == 200
+            assert (await client.get("/healthz")).status_code == 200
+            assert (await client.get("/readyz")).status_code == 503
+            for path in ("/api/models", "/api/examples"):
+                found = await client.get(path)
+                assert (found.status_code, found.headers["retry-after"]) == (503, "1")
+                assert "loading" in found.json()["error"]
+            assert (await client.post("/api/propose", data=form, files=files)).status_code == 503
+            assert (await client.get("/metrics")).status_code == 200
+            loading.set_result({"guess-exact": predictors["guess-exact"]})
+            while (await client.get("/readyz")).status_code == 503:
+                await asyncio.sleep(0.01)
+            assert len((await client.get("/api/models")).json()) == 1
+            assert (await client.post("/api/propose", data=form, files=files)).status_code == 200
+
+    asyncio.run(start())
+
+
+def test_models_that_are_not_there_are_no_defect(logged):
+    from mue.service.app import create_app
+
+    loading = Future()
+    loading.set_exception(ValueError("no such model"))
+
+    async def start() -> None:
+        async with lifespan(create_app(loading)):
+            await asyncio.sleep(0.05)
+
+    asyncio.run(start())
+    assert not logged()
+
+
+@contextlib.asynccontextmanager
+async def lifespan(app):
+    """Start and stop an application, as a server does."""
+    asked, said = asyncio.Queue(), asyncio.Queue()
+    running = asyncio.create_task(app({"type": "lifespan"}, asked.get, said.put))
+    for step in ("startup", "shutdown"):
+        await asked.put({"type": f"lifespan.{step}"})
+        assert (await said.get())["type"] == f"lifespan.{step}.complete"
+        if step == "startup":
+            yield
+    await running
+
+
 def test_clients_before_it_is_ready_do_not_keep_it_from_it(predictors):
     from mue.service.app import Service
-    from mue.service.batching import QueueFullError
+    from mue.service.batching import Batcher, QueueFullError
     from mue.service.settings import Settings
 
-    class Full:
+    class Full(Batcher):
         asked = 0
 
-        def submit(self, *_):
+        def __init__(self):
+            pass
+
+        def submit(self, model, x):  # noqa: ARG002
             self.asked += 1
             if self.asked < 3:
                 raise QueueFullError
@@ -647,7 +708,8 @@ def test_clients_before_it_is_ready_do_not_keep_it_from_it(predictors):
             return done
 
     service = Service(predictors, Settings())
-    service.batcher = Full()  # pyright: ignore[reportAttributeAccessIssue]
+    service._predictors = predictors
+    service._batcher = Full()
     asyncio.run(service.warm_up_(["guess-exact"]))
     assert service.ready
 
@@ -682,7 +744,7 @@ def test_the_service_reads_without_a_word_of_libraries(monkeypatch):
             logging.getLogger(name).setLevel(level)
 
 
-def test_what_libraries_log_is_a_line_of_json_without_contents(capfd):
+def test_what_libraries_log_is_a_line_of_json_without_contents(logged):
     import json
     import logging
 
@@ -691,16 +753,17 @@ def test_what_libraries_log_is_a_line_of_json_without_contents(capfd):
     for name in ("python_multipart", "uvicorn.error"):
         record = logging.LogRecord(name, logging.WARNING, "f.py", 7, "got %r", ("Doe",), None)
         LogLines().emit(record)
-    library, server = map(json.loads, capfd.readouterr().err.splitlines())
+    library, server = map(json.loads, logged().splitlines())
     assert (library["event"], library["at"]) == ("warning", "f.py:7")
     assert "message" not in library
     assert server["message"] == "got 'Doe'"
 
 
-def test_logs_hold_no_contents(client, picture, capfd):
+def test_logs_hold_no_contents(client, picture, logged, capfd):
     propose(client, picture, "the-name-of-a-patient.png")
     propose(client, b"rubbish", "the-name-of-a-patient.png")
-    said = capfd.readouterr().err
+    client.get("/healthz")  # so that the lines of both are there
+    said = logged() + capfd.readouterr().err
     assert '"path": "/api/propose"' in said
     assert "patient" not in said
 

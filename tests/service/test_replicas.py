@@ -44,6 +44,44 @@ def test_a_request_whose_replica_dies_goes_to_another(replicas):
     assert tries == 3
 
 
+def test_a_request_is_forwarded_four_times_at_most(replicas, monkeypatch):
+    from ray.exceptions import RayActorError  # pyright: ignore[reportMissingImports]
+
+    from mue.service.guard import RefusedError
+
+    monkeypatch.setattr(replicas, "_WAITS", (0.0, 0.0, 0.0))
+    asked, tries = replicas.Asked("POST", "/api/propose", b"", b"", b""), 0
+
+    async def remote(_):
+        nonlocal tries
+        tries += 1
+        raise RayActorError
+
+    with pytest.raises(RefusedError, match="no replica could answer") as caught:
+        asyncio.run(replicas.forward_to(remote)(asked))
+    assert (tries, caught.value.status) == (4, 503)
+
+
+def test_a_body_goes_to_a_replica_of_uploads_alone(replicas):
+    from mue.service.settings import Settings
+
+    bodies = list[tuple[str, bytes]]()
+
+    async def remote(asked):
+        bodies.append((asked.method, asked.body))
+        return replicas.Answered(200, {}, b"[]")
+
+    front = replicas.create_front(remote, Settings())
+    client = httpx.AsyncClient(transport=httpx.ASGITransport(front), base_url="http://localhost")
+
+    async def ask() -> None:
+        await client.request("GET", "/api/models", content=b"x" * 100)
+        await client.post("/api/propose", content=b"x")
+
+    asyncio.run(ask())
+    assert bodies == [("GET", b""), ("POST", b"x")]
+
+
 def test_a_full_queue_is_503_with_retry_after(replicas):
     from ray.serve.exceptions import BackPressureError  # pyright: ignore[reportMissingImports]
 

@@ -10,6 +10,7 @@ import socket
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from mue.inference.predictor import Predictor
 from mue.version import __version__
 
 if TYPE_CHECKING:
+    from mue.service.app import Loading
     from mue.service.guard import Guard
 
 MODELS = ("lidc-exact", "lidc-probunet", "guess-exact", "guess-probunet")
@@ -51,8 +53,9 @@ def serve(
         port: Port to listen on.
         token: What clients must send as `Authorization: Bearer TOKEN`; the variable MUE_TOKEN
             gives it without showing it in a list of processes.
-        name: Names under which it may be addressed, besides localhost and IP addresses.
-        proxy: Address of a proxy whose X-Forwarded-For is believed.
+        name: Names under which it may be addressed, besides localhost and IP addresses. They
+            need a token.
+        proxy: Address of a proxy whose X-Forwarded-For is believed. It needs a token.
         rate: Requests per second that one client may send on average; 0 for no limit.
         batch: Images that are computed together, at most.
         replicas: Processes that compute; more than one are those of Ray Serve (extra `ray`).
@@ -71,10 +74,16 @@ def serve(
             f"`mue serve` needs the package {error.name}; run `pip install 'mue[serve]'`"
         ) from None
     token = token or os.environ.get("MUE_TOKEN") or None
-    if not is_loopback(host) and token is None:
+    if token is None and not is_loopback(host):
         raise MueError(
             f"`token` must be given to listen on {host}, which others can reach; set MUE_TOKEN, or "
             "listen on 127.0.0.1"
+        )
+    if token is None and (name or proxy is not None):
+        given = f"proxy {proxy}" if proxy is not None else f"name {name[0]}"
+        raise MueError(
+            f"`token` must be given with --{given}, through which others can reach it; set "
+            "MUE_TOKEN, or leave that out"
         )
     if not 0 <= port < 1 << 16:
         raise MueError(f"`port` must be in 0..65535, got {port}")
@@ -89,10 +98,13 @@ def serve(
     with contextlib.ExitStack() as running:
         listening = running.enter_context(_bind(host, port))
         shown = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}/"
-        predictors = load()  # with replicas to check them: each has its own
+        loading: Loading = Future()
         if replicated is None:
-            app = create_app(predictors, settings)
+            executor = running.enter_context(ThreadPoolExecutor(1, "loading"))
+            loading = executor.submit(load)
+            app = create_app(loading, settings)
         else:
+            predictors = load()  # to check them: each replica has its own
             gpu = any(p.device.type == "cuda" for p in predictors.values())
             numbers = {"replicas": replicas, "max_replicas": limit, "gpu": gpu}
             app = running.enter_context(replicated(load, settings, **numbers))
@@ -112,7 +124,16 @@ def serve(
             timeout_graceful_shutdown=_STOP,
             h11_max_incomplete_event_size=1 << 16,
         )
-        uvicorn.Server(config).run(sockets=[listening])
+        server = uvicorn.Server(config)
+
+        def stop_without_models(done: Loading) -> None:
+            if done.exception() is not None:
+                server.should_exit = True
+
+        loading.add_done_callback(stop_without_models)
+        server.run(sockets=[listening])
+        if loading.done():
+            loading.result()
 
 
 def _bind(host: str, port: int) -> socket.socket:
@@ -142,7 +163,11 @@ def _load(models: list[Model], device: Device) -> dict[str, Predictor]:
     warnings.simplefilter("ignore")
     for library in _LIBRARIES:
         logging.getLogger(library).setLevel(logging.CRITICAL + 1)
-    return {m.name: m.predictor for m in load_models(models, device=device)}
+    found = load_models(models, device=device)
+    for model in found:
+        if model.predictor.network.axes != 3:
+            raise MueError(f"{model.name} answers vectors; the service is for models of images")
+    return {model.name: model.predictor for model in found}
 
 
 def _replicated() -> Callable[..., AbstractContextManager[Guard]]:

@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import concurrent.futures
 import functools
 import os
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Protocol, runtime_checkable
 
 import torch
 from anyio.to_thread import run_sync
-from fastapi import FastAPI, File, Form, HTTPException, Request, Response, Security, UploadFile
+from fastapi import (
+    Depends,
+    FastAPI,
+    File,
+    Form,
+    HTTPException,
+    Request,
+    Response,
+    Security,
+    UploadFile,
+)
 from fastapi import Path as PathParameter
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
 from fastapi.security import HTTPBearer
+from starlette.datastructures import UploadFile as StarletteUploadFile
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.formparsers import MultiPartParser
 
@@ -50,12 +63,12 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
         422: "The image or a value is wrong; the sentence says how.",
         429: "Too many requests; wait as long as Retry-After says.",
         500: "The service failed; its log names the place.",
-        503: "Too many images wait; try again after Retry-After seconds.",
+        503: "The models load, or too many images wait; try again after Retry-After seconds.",
         504: "The request took too long.",
     }.items()
 }
 _READING: dict[int | str, dict[str, Any]] = {
-    status: _ERRORS[status] for status in (401, 403, 421, 429, 500, 504)
+    status: _ERRORS[status] for status in (401, 403, 421, 429, 500, 503, 504)
 }
 
 _SENTENCES = {  # of what Starlette says by itself
@@ -93,11 +106,46 @@ CutForm = Annotated[
 ]
 
 
+Predictors = Mapping[str, Predictor]
+Loading = concurrent.futures.Future[Predictors]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked about an image."""
+
+    files: Sequence[StarletteUploadFile]
+    model: str
+    index: int | None
+    k: int
+    by: By
+    coverage: float | None
+    cut: float | None
+
+
+async def _question(
+    file: ImageForm,
+    model: ModelForm,
+    slice_: SliceForm = None,
+    k: KForm = 8,
+    by: ByForm = "mode",
+    coverage: CoverageForm = None,
+    cut: CutForm = None,
+) -> Question:
+    return Question(file, model, slice_, k, by, coverage, cut)
+
+
+QuestionForm = Annotated[Question, Depends(_question)]
+
+
 def create_app(
-    predictors: Mapping[str, Predictor], settings: Settings | None = None, *, warm: bool = True
+    predictors: Predictors | Loading, settings: Settings | None = None, *, warm: bool = True
 ) -> Guard:
-    """The application as ASGI, which with `warm` tries each model before it is ready."""
-    service = Service(dict(predictors), settings or Settings())
+    """The application as ASGI, which with `warm` tries each model before it is ready.
+
+    While the models are still loading, it serves the page, and asks clients to wait.
+    """
+    service = Service(predictors, settings or Settings())
     return Guard(build_app(service, warm=warm), service.settings, service.monitor)
 
 
@@ -106,13 +154,12 @@ def build_app(service: Service, *, warm: bool = True) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        service.start_()
-        warming = asyncio.create_task(service.warm_up_(list(service.predictors) if warm else []))
-        warming.add_done_callback(_log_failure)
+        starting = asyncio.create_task(service.start_(warm=warm))
+        starting.add_done_callback(_log_failure)
+        await asyncio.sleep(0)  # models that are loaded are there with the first request
         yield
-        warming.cancel()
-        service.ready = False
-        await run_sync(service.batcher.close)
+        starting.cancel()
+        await service.stop_()
 
     app = FastAPI(
         title="mue",
@@ -130,9 +177,9 @@ def build_app(service: Service, *, warm: bool = True) -> FastAPI:
     return app
 
 
-def _log_failure(warming: asyncio.Task[None]) -> None:
+def _log_failure(starting: asyncio.Task[None]) -> None:
     """Say that a model failed at its first image: the service is never ready then."""
-    error = None if warming.cancelled() else warming.exception()
+    error = None if starting.cancelled() else starting.exception()
     if isinstance(error, Exception):
         log_defect(error, at_start="a model cannot answer; the service is not ready")
 
@@ -151,28 +198,54 @@ class Health(Protocol):
 class Service:
     """The models, the threads that compute, and what is counted."""
 
-    def __init__(self, predictors: dict[str, Predictor], settings: Settings) -> None:
-        for name, predictor in predictors.items():
-            if predictor.network.axes != 3:
-                raise MueError(f"{name} answers vectors; the service is for models of images")
+    def __init__(self, predictors: Predictors | Loading, settings: Settings) -> None:
         # a larger form would be written to a temporary file while it is parsed
         MultiPartParser.spool_max_size = max(MultiPartParser.spool_max_size, settings.body + 1)
-        self.predictors, self.settings = predictors, settings
+        self._given, self.settings = predictors, settings
         self.monitor, self.ready = Monitor(), False
         # of decoding and encoding, so that memory does not grow with the number of clients
         self._slots = asyncio.Semaphore(max(2, os.cpu_count() or 1))
-        self.batcher: Batcher
+        self._batcher: Batcher | None = None
+        self._predictors = dict[str, Predictor]()
 
-    def start_(self) -> None:
-        """Start the threads."""
-        self.batcher = Batcher(
-            self.predictors,
+    async def start_(self, *, warm: bool) -> None:
+        """Wait for the models, start the threads, and try each model."""
+        given = self._given
+        if isinstance(given, concurrent.futures.Future):
+            try:
+                given = await asyncio.wrap_future(given)
+            except Exception:  # whoever loads them says why
+                return
+        self._predictors = dict(given)
+        self._batcher = Batcher(
+            self._predictors,
             batch=self.settings.batch,
             queue=self.settings.queue,
             on_batch=self.monitor.batch_,
         )
         self.monitor.gauge_("mue_queue_length", lambda: self.batcher.waiting)
-        self.monitor.gauge_("mue_models", lambda: len(self.predictors))
+        self.monitor.gauge_("mue_models", lambda: len(self._predictors))
+        await self.warm_up_(list(self._predictors) if warm else [])
+
+    async def stop_(self) -> None:
+        """Finish what waits, refuse what is new."""
+        self.ready = False
+        if self._batcher is not None:
+            await run_sync(self._batcher.close)
+
+    @property
+    def predictors(self) -> dict[str, Predictor]:
+        """The models by their names, once they are loaded."""
+        if self._batcher is None:
+            raise RefusedError(503, "the models are loading; try again", 1)
+        return self._predictors
+
+    @property
+    def batcher(self) -> Batcher:
+        """What computes, once the models are loaded."""
+        if self._batcher is None:
+            raise RefusedError(503, "the models are loading; try again", 1)
+        return self._batcher
 
     async def warm_up_(self, models: list[str]) -> None:
         """Answer an image with each model, since the first takes longer than all others."""
@@ -217,24 +290,23 @@ class Service:
         self._slots.release()
         working.exception()
 
-    async def answer(
-        self, files: Sequence[UploadFile], model: str, index: int | None, **asked: Any
-    ) -> tuple[Modes, Upload]:
+    async def answer(self, asked: Question) -> tuple[Modes, Upload]:
         """The modes that are asked for, and the image they are about."""
-        predictor = self.predictor(model)
-        parts = [(file.filename or "", await file.read()) for file in files]
+        predictor = self.predictor(asked.model)
+        parts = [(file.filename or "", await file.read()) for file in asked.files]
         channels, normalization = predictor.config.model.c_in, predictor.config.data.normalize
 
         def decode() -> tuple[Upload, torch.Tensor]:
-            upload = read_upload(parts, index, channels, self.settings)
+            upload = read_upload(parts, asked.index, channels, self.settings)
             return upload, as_input(upload.pixels, normalization)
 
         upload, x = await self.run(decode)
         try:
-            found = await asyncio.wrap_future(self.batcher.submit(model, x))
+            found = await asyncio.wrap_future(self.batcher.submit(asked.model, x))
         except QueueFullError:
             raise RefusedError(503, "too many images wait; try again", 1) from None
-        return await self.run(rank, found, predictor, **asked), upload
+        how = {"by": asked.by, "k": asked.k, "cut": asked.cut, "coverage": asked.coverage}
+        return await self.run(rank, found, predictor, **how), upload
 
 
 def add_pages(app: FastAPI) -> None:
@@ -288,13 +360,7 @@ def _add_api(app: FastAPI, service: Service) -> None:
 
     @app.post("/api/propose", tags=["answers"], responses=_ERRORS, dependencies=secured)
     async def propose(
-        file: ImageForm,
-        model: ModelForm,
-        slice_: SliceForm = None,
-        k: KForm = 8,
-        by: ByForm = "mode",
-        coverage: CoverageForm = None,
-        cut: CutForm = None,
+        asked: QuestionForm,
         masks: Annotated[MaskFormat, Form(description="How masks are encoded.")] = "png",
         details: Annotated[
             bool, Form(description="Add every answer, their tree, and the image itself.")
@@ -302,14 +368,13 @@ def _add_api(app: FastAPI, service: Service) -> None:
     ) -> schema.Proposal:
         """The answers to an image, the most probable first, and the probability of the rest."""
         began = time.perf_counter()
-        asked = {"k": k, "by": by, "coverage": coverage, "cut": cut}
-        found, upload = await service.answer(file, model, slice_, **asked)
-        config = service.predictors[model].config
+        found, upload = await service.answer(asked)
+        config = service.predictor(asked.model).config
         content = await service.run(
             as_json, found, config, form=masks, details=details, upload=upload
         )
         seconds = time.perf_counter() - began
-        return JSONResponse({"model": model, "by": by, "seconds": seconds, **content})  # type: ignore
+        return JSONResponse({"model": asked.model, "by": asked.by, "seconds": seconds, **content})  # type: ignore
 
     @app.post(
         "/api/export",
@@ -319,21 +384,14 @@ def _add_api(app: FastAPI, service: Service) -> None:
         dependencies=secured,
     )
     async def export_masks(
-        file: ImageForm,
-        model: ModelForm,
-        slice_: SliceForm = None,
-        k: KForm = 8,
-        by: ByForm = "mode",
-        coverage: CoverageForm = None,
-        cut: CutForm = None,
+        asked: QuestionForm,
         form: Annotated[
             ExportFormat, Form(alias="format", description="Kind of the file.")
         ] = "nifti",
     ) -> Response:
         """The same answers as a file, where the source is in space."""
-        asked = {"k": k, "by": by, "coverage": coverage, "cut": cut}
-        found, upload = await service.answer(file, model, slice_, **asked)
-        config = service.predictors[model].config
+        found, upload = await service.answer(asked)
+        config = service.predictor(asked.model).config
         ending, content = await service.run(export, found, upload, config, form)
         headers = {"Content-Disposition": f'attachment; filename="answers{ending}"'}
         return Response(content, media_type="application/octet-stream", headers=headers)

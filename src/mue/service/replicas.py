@@ -8,7 +8,7 @@ import secrets
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +36,7 @@ from mue.service.monitoring import Monitor
 from mue.service.settings import Settings
 
 _NAME = "mue"  # of the application in Ray Serve
-_WAIT = 0.1  # seconds before another replica is asked
+_WAITS = (0.1, 1.0, 5.0)  # seconds before another replica is asked, and another one
 _STORE = 256 << 20  # bytes of shared memory for requests and answers on their way
 _SHM = "/dev/shm"  # more shared memory for them, where Ray would take a disk  # noqa: S108
 
@@ -70,11 +70,9 @@ class Replica:
     async def __init__(
         self, load: Callable[[], Mapping[str, Predictor]], settings: Settings
     ) -> None:
-        service = Service(dict(load()), settings)
-        self._app = build_app(service, warm=False)
-        self._running = AsyncExitStack()
-        await self._running.enter_async_context(self._app.router.lifespan_context(self._app))
-        await service.warm_up_(list(service.predictors))  # Ray sends it nothing before
+        service = Service(load(), settings)
+        self._app = build_app(service)
+        await service.start_(warm=True)  # Ray sends it nothing before
 
     async def __call__(self, asked: Asked) -> Answered:
         """Answer a request."""
@@ -157,11 +155,12 @@ def create_front(
 def forward_to(remote: Callable[[Asked], Awaitable[Answered]]) -> Forward:
     """Forward requests to replicas, again where one ends before it has answered.
 
-    Every request only reads, so it may be computed twice. The limit on time is that of the guard.
+    Every request only reads, so it may be computed twice; but one that ends each replica it comes
+    to must not end them all. The limit on time is that of the guard.
     """
 
     async def forward(asked: Asked) -> Answered:
-        while True:
+        for wait in (*_WAITS, None):
             try:
                 return await remote(asked)
             except BackPressureError:
@@ -169,7 +168,9 @@ def forward_to(remote: Callable[[Asked], Awaitable[Answered]]) -> Forward:
             except RayTaskError:
                 raise
             except (RayError, DeploymentUnavailableError):
-                await asyncio.sleep(_WAIT)
+                if wait is not None:
+                    await asyncio.sleep(wait)
+        raise RefusedError(503, "no replica could answer; try again", 5)
 
     return forward
 
