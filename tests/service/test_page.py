@@ -80,24 +80,41 @@ def settle(page) -> None:
     page.wait_for_selector("body:not(.busy)")
 
 
-def test_an_example_shows_modes_and_rest_that_sum_to_one(page):
-    assert total(page) == pytest.approx(100, abs=1)
+def asked(address: str, content: bytes, name: str = "a.png", **form) -> dict:
+    """What the service answers."""
+    form = {"model": "lidc-exact", **form}
+    files = {"file": (name, content)}
+    return httpx.post(f"{address}/api/propose", files=files, data=form, timeout=60).json()
+
+
+def image_of(address: str, example: str) -> bytes:
+    """The file of an example."""
+    found = httpx.get(f"{address}/api/examples").json()
+    return base64.b64decode(next(e["image"] for e in found if e["id"] == example))
+
+
+def test_modes_and_rest_are_those_of_the_service(page, address):
     page.locator("[data-example=phantom-4]").click()
     settle(page)
     shows(page, "Ground glass")
-    assert page.locator("#modes .mode").count() >= 2
-    assert total(page) == pytest.approx(100, abs=1)
+    content = image_of(address, "phantom-4")
+    for coverage, form in (("", {"k": 12}), ("0.5", {"coverage": 0.5})):
+        page.locator("#coverage").select_option(coverage)
+        found = asked(address, content, masks="none", **form)
+        wanted = [100 * m["prob"] for m in found["modes"]]
+        shown = page.locator("#modes .prob").all_inner_texts()
+        assert [percent(text) for text in shown] == pytest.approx(wanted, abs=0.06)
+        rest = percent(page.locator("#rest-prob").inner_text())
+        assert rest == pytest.approx(100 * found["rest"], abs=0.06)
+    assert found["rest"] > 0.01
 
 
 def test_a_finer_cut_has_more_modes_as_the_service_says(page, address):
-    example = next(e for e in httpx.get(f"{address}/api/examples").json() if e["id"] == "phantom-1")
-    content = base64.b64decode(example["image"])
+    content = image_of(address, "phantom-1")
     for cut in ("0.20", "0.90"):
         page.locator("#cut").fill(cut)
         shown = page.locator("#modes .prob").all_inner_texts()
-        form = {"model": "lidc-exact", "cut": cut, "k": "12", "masks": "none"}
-        files = {"file": ("a.png", content)}
-        found = httpx.post(f"{address}/api/propose", files=files, data=form, timeout=60).json()
+        found = asked(address, content, cut=cut, k=12, masks="none")
         wanted = [100 * m["prob"] for m in found["modes"]]
         assert [percent(t) for t in shown] == pytest.approx(wanted, abs=0.06)
     assert total(page) == pytest.approx(100, abs=1)
@@ -193,6 +210,56 @@ def test_every_format_can_be_dropped_and_a_volume_has_a_slider(page, tmp_path, s
     page.keyboard.press("]")
     settle(page)
     assert page.locator("#slice-value").inner_text() == "4 / 5"
+
+
+def volume_of_noise(tmp_path: Path, slices: int = 5) -> Path:
+    values = np.random.default_rng(0).integers(-1000, 400, (32, 32, slices)).astype(np.int16)
+    path = tmp_path / "a.nii"
+    path.write_bytes(nib.Nifti1Image(values, np.eye(4)).to_bytes())
+    return path
+
+
+def test_keys_go_on_to_the_next_slice_before_the_last_one_is_answered(page, tmp_path):
+    upload(page, volume_of_noise(tmp_path, 9))
+    held = []
+    page.route("**/api/propose", lambda route: held.append(route))
+    shown = page.locator("#slice-value")
+    for number in ("6 / 9", "7 / 9", "8 / 9", "9 / 9", "9 / 9"):
+        page.keyboard.press("]")
+        page.wait_for_timeout(200)  # it is asked for, and not answered
+        page.keyboard.press("m")  # the page is painted again
+        assert shown.inner_text() == number
+    assert "slice=9" in page.evaluate("location.hash")
+    page.unroute("**/api/propose")
+    for route in held:
+        try:
+            route.continue_()
+        except sync_api.Error:  # it was called off
+            continue
+    settle(page)
+    assert shown.inner_text() == "9 / 9"
+    page.keyboard.press("[")
+    page.keyboard.press("]")
+    page.keyboard.press("]")  # there is none after the last
+    page.wait_for_timeout(200)
+    settle(page)
+    sync_api.expect(shown).to_have_text("9 / 9")
+    page.keyboard.press("[")
+    page.wait_for_timeout(200)
+    settle(page)
+    sync_api.expect(shown).to_have_text("8 / 9")
+
+
+def test_the_last_slice_is_answered_however_often_the_key_is_pressed(page, address, tmp_path):
+    path = volume_of_noise(tmp_path)
+    upload(page, path)
+    for _ in range(6):
+        page.keyboard.press("]")
+    page.wait_for_timeout(200)
+    settle(page)
+    found = asked(address, path.read_bytes(), "a.nii", slice=4, k=1, masks="none")
+    first = percent(page.locator("#modes .prob").first.inner_text())
+    assert first == pytest.approx(100 * found["modes"][0]["prob"], abs=0.06)
 
 
 def test_the_files_of_a_series_become_a_volume(page, tmp_path, series):
@@ -368,9 +435,7 @@ def test_without_examples_the_page_waits_for_an_image(page, address, tmp_path, p
 
 
 def test_a_link_to_an_upload_asks_for_the_file_and_restores_the_view(page, address, tmp_path):
-    volume = np.random.default_rng(0).integers(-1000, 400, (32, 32, 5)).astype(np.int16)
-    path = tmp_path / "a.nii"
-    path.write_bytes(nib.Nifti1Image(volume, np.eye(4)).to_bytes())
+    path = volume_of_noise(tmp_path)
     upload(page, path)
     page.keyboard.press("]")
     sync_api.expect(page.locator("#slice-value")).to_have_text("4 / 5")
@@ -389,6 +454,94 @@ def test_a_link_to_an_upload_asks_for_the_file_and_restores_the_view(page, addre
     settle(page)
     assert page.locator("#preset").input_value() == "lung"
     assert page.evaluate("location.hash").lstrip("#") == link
+
+
+def test_a_link_restores_the_second_image_and_its_model(page, address, tmp_path):
+    path = volume_of_noise(tmp_path)
+    for example, content in (("phantom-2", None), (None, path)):
+        go(page, address, f"example={example}" if example else "")
+        if content:
+            upload(page, content)
+            page.keyboard.press("]")
+            page.wait_for_timeout(200)
+            settle(page)
+        page.locator("#compare").click()
+        page.wait_for_selector(".panes.two")
+        settle(page)
+        page.locator("#other").select_option("guess-probunet")  # of another task
+        settle(page)
+        page.locator(".strip >> nth=1").locator("button").first.click()
+        assert page.locator("#ranking-model").inner_text() == "guess-probunet"
+        page.wait_for_timeout(300)
+        link = page.evaluate("location.hash").lstrip("#")
+        go(page, address, link)
+        if content:
+            upload(page, content)
+            sync_api.expect(page.locator("#slice-value")).to_have_text("4 / 5")
+        page.wait_for_timeout(300)
+        settle(page)
+        shown = page.locator(".pane figcaption b").all_inner_texts()
+        assert shown == ["lidc-exact", "guess-probunet"]
+        assert page.locator("#ranking-model").inner_text() == "guess-probunet"
+        assert page.evaluate("location.hash").lstrip("#") == link
+
+
+def test_another_slice_leaves_the_second_image_chosen(page, tmp_path):
+    upload(page, volume_of_noise(tmp_path))
+    page.locator("#compare").click()
+    page.wait_for_selector(".panes.two")
+    page.locator(".strip >> nth=1").locator("button").first.click()
+    name = page.locator("#ranking-model").inner_text()
+    page.keyboard.press("]")
+    page.wait_for_timeout(200)
+    settle(page)
+    assert page.locator("#ranking-model").inner_text() == name
+
+
+def test_what_changes_is_said_to_a_screen_reader(page, tmp_path):
+    said = page.locator("#said")
+    count = page.locator("#modes .mode").count()
+    page.keyboard.press("2")
+    second = page.locator("#modes .prob").nth(1).inner_text()
+    sync_api.expect(said).to_contain_text(f"answer 2, {second}")
+    sync_api.expect(said).to_contain_text(f"{count} listed, rest 0.0 %")
+    page.locator("[data-mode='0']").hover()  # a mouse chooses nothing
+    sync_api.expect(said).to_contain_text("answer 2")
+    page.keyboard.press("d")
+    sync_api.expect(said).to_contain_text("disagreement")
+    page.locator("#coverage").select_option("0.5")
+    assert f"{page.locator('#modes .mode').count()} listed" in said.inner_text()
+    page.locator("#opacity").fill("30")
+    assert page.locator("#opacity").get_attribute("aria-valuetext") == "30 %"
+    assert page.locator("#window").get_attribute("aria-valuetext") == "255"
+    assert page.locator("#cut").get_attribute("aria-valuetext").endswith(", calibrated")
+    upload(page, volume_of_noise(tmp_path))
+    assert page.locator("#slice").get_attribute("aria-valuetext") == "3 of 5"
+    assert "slice 3 of 5" in said.inner_text()
+
+
+def test_the_page_waits_until_the_models_are_loaded(page, address):
+    ready, asked = [], []
+
+    def loading(route):
+        asked.append(route.request.url)
+        if ready:
+            route.continue_()
+        else:
+            error = {"error": "the models are loading; try again"}
+            route.fulfill(status=503, headers={"Retry-After": "1"}, json=error)
+
+    page.route("**/api/models", loading)
+    page.route("**/api/examples", loading)
+    page.goto("about:blank")
+    page.goto(address)
+    sync_api.expect(page.locator("#empty")).to_have_text("Loading the models…")
+    while len(asked) < 4:
+        page.wait_for_timeout(100)
+    assert page.locator("#toast").is_hidden()
+    ready.append(True)
+    page.wait_for_selector("body[data-ready]")
+    assert total(page) == pytest.approx(100, abs=1)
 
 
 def test_until_an_image_is_answered_the_one_before_is_shown_as_it_was(page, tmp_path, picture):
@@ -456,7 +609,11 @@ def test_digits_can_be_composed(page, address):
     assert total(page) == pytest.approx(100, abs=1)
 
 
-def test_what_is_downloaded_can_be_opened(page, tmp_path, series):
+def decoded(mask: dict) -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(mask["png"]))))
+
+
+def test_what_is_downloaded_is_what_the_service_answers(page, address, tmp_path, series):
     def download(button: str) -> bytes:
         with page.expect_download() as found:
             page.locator(f"[data-download={button}]").click()
@@ -471,8 +628,17 @@ def test_what_is_downloaded_can_be_opened(page, tmp_path, series):
     page.keyboard.press("f")  # shows the answer again
     assert page.locator("[data-layer=answer]").get_attribute("aria-pressed") == "true"
     content = json.loads(download("json"))
-    assert sum(a["prob"] for a in content["answers"]) + content["rest"] == pytest.approx(1)
-    page.locator("#file").set_input_files(formats(tmp_path, series)[-1])
+    example = image_of(address, "phantom-1")
+    found = asked(address, example, k=12)
+    assert content["rest"] == pytest.approx(found["rest"], abs=1e-5)
+    assert [a["prob"] for a in content["answers"]] == pytest.approx(
+        [mode["prob"] for mode in found["modes"]], abs=1e-5
+    )
+    wanted = [decoded(mode["mask"]) for mode in found["modes"]]
+    for answer, mask in zip(content["answers"], wanted, strict=True):
+        assert np.array_equal(decoded(answer["mask"]), mask)
+    path = formats(tmp_path, series)[-1]
+    page.locator("#file").set_input_files(path)
     page.wait_for_selector("[data-download=nifti]:not([hidden])")
     with page.expect_download() as found:
         page.locator("[data-download=nifti]").click()
@@ -480,6 +646,39 @@ def test_what_is_downloaded_can_be_opened(page, tmp_path, series):
     found.value.save_as(tmp_path / "b.nii.gz")
     back = nib.Nifti1Image.from_bytes(gzip.decompress((tmp_path / "b.nii.gz").read_bytes()))
     assert back.shape[:3] == (64, 64, 1)
+    modes = asked(address, path.read_bytes(), path.name, k=12)["modes"]
+    values = np.asarray(back.dataobj).squeeze()
+    values = values[..., None] if len(modes) == 1 else values
+    for i, mode in enumerate(modes):
+        assert np.array_equal(values[..., i].T > 0, decoded(mode["mask"]) > 127)
+
+
+@pytest.mark.parametrize("view", ["layer=none", "layer=none&zoom=4&x=20&y=-10"])
+def test_the_picture_that_is_downloaded_is_what_is_in_view(page, address, tmp_path, view):
+    go(page, address, f"{view}&example=phantom-1")
+    page.wait_for_timeout(300)
+    with page.expect_download() as found:
+        page.locator("[data-download=png]").click()
+    found.value.save_as(tmp_path / "a.png")
+    picture = Image.open(tmp_path / "a.png").convert("L")
+    script = "document.querySelector('canvas[role=img]').toDataURL().split(',')[1]"
+    shown = Image.open(io.BytesIO(base64.b64decode(page.evaluate(script)))).getchannel("R")
+    if "zoom" not in view:  # there is nothing beside the image when it fills its place
+        side, beside = min(shown.size), (max(shown.size) - min(shown.size)) / 2
+        assert shown.width > shown.height
+        shown = shown.crop((round(beside), 0, round(beside) + side, side))
+    assert picture.width / picture.height == pytest.approx(shown.width / shown.height, abs=0.02)
+    small = [np.asarray(image.resize((64, 64)), float) for image in (picture, shown)]
+    assert np.abs(small[0] - small[1]).mean() < 2
+
+
+def test_a_comparison_is_downloaded_side_by_side(page, address, tmp_path):
+    go(page, address, "example=phantom-1&compare=guess-exact")
+    with page.expect_download() as found:
+        page.locator("[data-download=png]").click()
+    found.value.save_as(tmp_path / "a.png")
+    with Image.open(tmp_path / "a.png") as picture:
+        assert picture.size == (2048, 1024)
 
 
 def test_a_link_restores_the_view(page, address):
@@ -533,6 +732,25 @@ def test_a_token_is_asked_for(browser, served):
         page.keyboard.press("Enter")
         page.wait_for_selector("body[data-ready]", timeout=60_000)
         assert "token" not in page.evaluate("location.href")
+        page.close()
+
+
+def test_a_token_that_no_header_can_hold_is_asked_for_again(browser, served):
+    with served(token="a-token-of-enough-characters", rate=0.0) as client:
+        page = browser.new_page()
+        page.goto(str(client.base_url))
+        for wrong, said in (("пароль", "ASCII"), ("wrong", "not the one"), ("ключ", "ASCII")):
+            page.wait_for_selector("#ask[open]")
+            page.locator("#token").fill(wrong)
+            page.keyboard.press("Enter")
+            sync_api.expect(page.locator("#ask-note")).to_contain_text(said)
+        page.evaluate("sessionStorage.setItem('mue-token', 'ключ')")  # of an older page
+        page.reload()
+        page.wait_for_selector("#ask[open]")
+        assert "ASCII" in page.locator("#ask-note").inner_text()
+        page.locator("#token").fill(" a-token-of-enough-characters ")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("body[data-ready]", timeout=60_000)
         page.close()
 
 

@@ -8,12 +8,14 @@ import { modelOf, ofTask, panes, state, update } from "./state.js";
 
 export const MAX = { mode: 12, code: 64 }; // how many are listed
 
-// Models for images of a task: one that was trained on them, and another to compare it with.
-function suited(task, model = coming().model) {
+// Models for images of a task: one that was trained on them, and another to compare it with,
+// unless that was asked for.
+function suited(task, model = coming().model, asked = null) {
   const fitting = ofTask(task);
   if (fitting.length && modelOf(model).task !== task) model = fitting[0].name;
   const others = state.models.filter((m) => m.name !== model);
-  const other = others.find((m) => m.name === coming().other && m.task === modelOf(model).task)
+  const other = others.find((m) => m.name === asked)
+    || others.find((m) => m.name === coming().other && m.task === modelOf(model).task)
     || others.find((m) => m.task === modelOf(model).task) || others[0];
   return { model, other: other?.name || null };
 }
@@ -27,7 +29,7 @@ async function proposal(name, source, slice, signal) {
   return { source, model, proposal: found, masks, labels, maps, image: draw.pixels(found.image), paths: [], fills: [] };
 }
 
-let asked = null;
+let asking = null;
 let waiting = {}; // what changes with the answer: until then the page shows what it has
 export const coming = () => ({ ...state, ...waiting });
 
@@ -35,42 +37,42 @@ export async function answer(changes = {}) {
   Object.assign(waiting, changes);
   const { source, slice, model, other, compare } = coming();
   if (!source) { Object.assign(state, waiting); waiting = {}; return; }
-  asked?.abort();
+  asking?.abort();
   const request = new AbortController();
-  asked = request;
+  asking = request;
   busy(true);
   const began = performance.now();
   try {
     const names = compare && other ? [model, other] : [model];
     source.masks ??= source.raters && await Promise.all(source.raters.map((r) => draw.grey(r.png)));
     const found = await Promise.all(names.map((name) => proposal(name, source, slice, request.signal)));
-    if (asked !== request) return;
+    if (asking !== request) return;
     panes.splice(0, panes.length, ...found);
     hush("error");
     const { cut, range } = coming();
     const [{ image, model: first }] = found;
     const changed = {
-      ...waiting, active: 0, hovered: null, member: null, ms: performance.now() - began,
+      active: Math.min(state.active, found.length - 1), ...waiting, hovered: null, member: null, ms: performance.now() - began,
       cut: cut ?? first.cut, range: range ?? image.window, slice: image.slices > 1 ? image.slice : null,
     };
     waiting = {};
     update(changed);
   } catch (error) {
-    if (asked !== request) return;
+    if (asking !== request) return;
     waiting = {};
     fail(error);
     update(); // what was chosen in vain
     if (!panes.length) $("empty").textContent = "No image is answered yet: choose an example, or drop an image.";
   } finally {
-    if (asked === request) { asked = null; busy(false); }
+    if (asking === request) { asking = null; busy(false); }
   }
 }
 
 export function choose(source, changes = {}) {
-  const models = source.task ? suited(source.task, changes.model) : {};
+  const models = source.task ? suited(source.task, changes.model, changes.other) : {};
   const changed = models.model && models.model !== coming().model;
   return answer({
-    source, slice: null, zoom: 1, x: 0, y: 0, range: null, window: 1, level: 1, chosen: 0, opened: new Set(),
+    source, slice: null, active: 0, zoom: 1, x: 0, y: 0, range: null, window: 1, level: 1, chosen: 0, opened: new Set(),
     ...changes, ...models, ...(changed ? { cut: null, coverage: "" } : {}),
   });
 }
@@ -96,10 +98,14 @@ export function exampleSource(example) {
   return { ...example, kind: "example", files: [file] };
 }
 
+// The slice that is shown, or will be when the service has answered.
+export const sliceOf = (image) => state.wanted ?? (coming().source === state.source ? coming().slice : null) ?? image.slice;
+
 // The cut of a model: the slider's, unless it measures other distances than the first one does.
 export const cutOf = (pane) => (pane.model.task === panes[0].model.task ? state.cut : pane.model.cut);
 
 export function rankAll() {
+  state.active = Math.min(state.active, panes.length - 1);
   for (const pane of panes) {
     const at = state.by === "mode" ? pane.model.coverage.findIndex((c) => String(c) === state.coverage) : -1;
     pane.limit = at < 0 ? null : pane.model.limits[at];

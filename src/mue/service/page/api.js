@@ -1,14 +1,23 @@
 // Requests to the service. An error is the sentence that it says.
 
 const MAX_BYTES = 32 * 2 ** 20;
+const NOT_ASCII = "A token has ASCII characters alone: letters of English, digits and signs.";
+const WRONG = "That token is not the one of this service.";
 let token = sessionStorage.getItem("mue-token");
 
+const isAscii = (text) => /^[\x20-\x7e]*$/.test(text); // a header takes nothing else
+const wait = (seconds) => new Promise((done) => setTimeout(done, 1000 * seconds));
+
 async function askToken() {
-  document.getElementById("ask-note").hidden = !token; // the one that was given is wrong
   const dialog = document.getElementById("ask");
-  if (!dialog.open) dialog.showModal(); // two requests may ask
-  await new Promise((done) => dialog.addEventListener("close", done, { once: true }));
-  token = document.getElementById("token").value;
+  const note = document.getElementById("ask-note");
+  do {
+    note.hidden = !token;
+    note.textContent = isAscii(token || "") ? WRONG : NOT_ASCII;
+    if (!dialog.open) dialog.showModal(); // two requests may ask
+    await new Promise((done) => dialog.addEventListener("close", done, { once: true }));
+    token = document.getElementById("token").value.trim();
+  } while (!isAscii(token));
   sessionStorage.setItem("mue-token", token);
 }
 
@@ -25,6 +34,7 @@ async function checkReadable(form) {
 
 async function request(path, options = {}) {
   for (;;) {
+    if (token && !isAscii(token)) await askToken();
     const headers = token ? { Authorization: `Bearer ${token}` } : {};
     let response;
     try {
@@ -37,6 +47,10 @@ async function request(path, options = {}) {
     if (response.ok) return response;
     if (response.status === 401) {
       await askToken();
+      continue;
+    }
+    if (response.status === 503 && !options.method) { // the models are loading
+      await wait(Number(response.headers.get("Retry-After")) || 1);
       continue;
     }
     const said = await response.json().catch(() => ({}));

@@ -1,6 +1,6 @@
 // Buttons, sliders and keys.
 
-import { answer, chooseModel, coming, toggleCompare } from "./answers.js";
+import { answer, chooseModel, coming, sliceOf, toggleCompare } from "./answers.js";
 import { $, duration, element, hush, rounded } from "./dom.js";
 import { showNumber, step } from "./ranking.js";
 import { windowOf, zoom } from "./stage.js";
@@ -41,11 +41,11 @@ function showRanking(pane) {
 }
 
 function showImage(pane) {
-  const { slices, slice, width, height, spacing, dtype, formats } = pane.image;
+  const { slices, width, height, spacing, dtype, formats } = pane.image;
   const [least, most] = state.range;
   $("slice-field").hidden = slices < 2;
   $("slice").max = slices - 1;
-  if (wanted === null) showSlice(slice, slices);
+  showSlice(sliceOf(pane.image), slices);
   const opacity = Math.round(100 * state.opacity[drawn()]);
   $("opacity").value = opacity;
   $("opacity").disabled = state.layer === "none";
@@ -60,9 +60,20 @@ function showImage(pane) {
   $("preset").value = preset?.[0] || (state.window === 1 && state.level === 1 ? "full" : "own");
   const facts = [`${width} × ${height} px`, spacing && `${spacing.map((s) => Number(s.toFixed(2))).join(" × ")} mm`,
     dtype, `answered in ${duration(state.ms)}`];
-  $("status").replaceChildren(element("span", {}, element("b", {}, state.source.name), ` ${state.source.note || ""}`),
-    element("span", {}, facts.filter(Boolean).join(" · ")));
+  const shown = [element("span", {}, element("b", {}, state.source.name), ` ${state.source.note || ""}`),
+    element("span", {}, facts.filter(Boolean).join(" · "))];
+  const said = shown.map((part) => part.textContent).join("");
+  if ($("status").textContent !== said) $("status").replaceChildren(...shown); // else it is read out again
   for (const form of ["nifti", "dicom-seg"]) document.querySelector(`[data-download=${form}]`).hidden = !formats.includes(form);
+}
+
+// What a screen reader says of a slider in place of its number.
+function describeSliders() {
+  for (const slider of document.querySelectorAll("input[type=range]")) {
+    const note = slider.id === "cut" ? $("cut-note").textContent : "";
+    const value = slider.nextElementSibling.textContent.replace(" / ", " of ");
+    slider.setAttribute("aria-valuetext", [value, note].filter(Boolean).join(", "));
+  }
 }
 
 export function showControls() {
@@ -79,26 +90,27 @@ export function showControls() {
   $("raters").setAttribute("aria-pressed", String(state.raters && Boolean(state.source.masks)));
   showRanking(pane);
   showImage(pane);
+  describeSliders();
 }
 
 let redo = 0;
-let wanted = null; // a slice that is not asked for yet
 function showSlice(slice, slices) {
   $("slice").value = slice;
   $("slice-value").textContent = `${slice + 1} / ${slices}`;
 }
 function toSlice(value) {
   const { source, image: { slices } } = panes[0];
-  if (slices < 2) return;
-  wanted = Math.min(slices - 1, Math.max(0, value));
-  showSlice(wanted, slices);
+  if (slices < 2 || coming().source !== source) return; // another image was chosen
+  const slice = Math.min(slices - 1, Math.max(0, value));
+  if (slice === sliceOf(panes[0].image)) return;
   clearTimeout(redo);
+  repaint({ wanted: slice });
   redo = setTimeout(() => {
-    const slice = wanted;
-    wanted = null;
-    if (coming().source === source) answer({ slice }); // else another image was chosen
+    state.wanted = null;
+    if (coming().source === source) answer({ slice });
   }, 120);
 }
+const bySlices = (count) => toSlice(sliceOf(panes[0].image) + count);
 
 document.querySelectorAll("[data-layer]").forEach((button) =>
   button.addEventListener("click", () => repaint({ layer: button.dataset.layer })));
@@ -141,7 +153,7 @@ const KEYS = {
   r: () => state.source.masks && repaint({ raters: !state.raters }),
   c: () => toggleCompare(), "?": () => $("keys").showModal(),
   "+": () => zoom(1.4), "=": () => zoom(1.4), "-": () => zoom(1 / 1.4), 0: () => zoom(0),
-  "[": () => toSlice((wanted ?? panes[0].image.slice) - 1), "]": () => toSlice((wanted ?? panes[0].image.slice) + 1),
+  "[": () => bySlices(-1), "]": () => bySlices(1),
 };
 for (const [key, layer] of Object.entries(LAYERS)) KEYS[key] = () => repaint({ layer });
 for (let i = 1; i <= 9; i += 1) KEYS[i] = () => showNumber(i - 1);

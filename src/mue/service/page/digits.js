@@ -32,7 +32,7 @@ async function showSlot(i) {
 function slot(i) {
   const change = (label, hand) => () => {
     digits[i] = [(digits[i][0] + label + 10) % 10, (digits[i][1] + hand) % HANDS];
-    showSlot(i).then(compose).catch(fail);
+    showSlot(i).then(() => compose()).catch(fail);
   };
   return element("div", { class: "slot" },
     element("button", { "aria-label": `Place ${i + 1}: next digit`, onclick: change(1, 0) }, "▴"),
@@ -46,7 +46,7 @@ export async function listSlots() {
   await Promise.all(digits.map((_, i) => showSlot(i)));
 }
 
-export async function compose() {
+export async function compose(changes = {}) {
   const row = draw.canvas(112, 28);
   const context = row.getContext("2d");
   const asked = composed();
@@ -55,14 +55,14 @@ export async function compose() {
   found.forEach((each, i) => context.drawImage(each, 28 * i, 0));
   const blob = await new Promise((done) => row.toBlob(done, "image/png"));
   const files = [new File([blob], "digits.png", { type: "image/png" })];
-  await choose({ kind: "digits", name: `Digits ${digits.map((d) => d[0]).join(" ")}`, files, task: "guess", raters: null });
+  await choose({ kind: "digits", name: `Digits ${digits.map((d) => d[0]).join(" ")}`, files, task: "guess", raters: null }, changes);
 }
 
-export async function restoreDigits(text) {
+export async function restoreDigits(text, changes) {
   text.split(",").forEach((d, i) => {
     const [label, hand] = d.split("-").map(Number);
     digits[i] = [label % 10, hand % HANDS];
   });
   await Promise.all(digits.map((_, i) => showSlot(i)));
-  await compose();
+  await compose(changes);
 }

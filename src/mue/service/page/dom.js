@@ -36,7 +36,10 @@ export function hush(kind = null) {
 }
 
 export const fail = (error) => say(error.message, "error");
-export const busy = (on) => document.body.classList.toggle("busy", on);
+export function busy(on) {
+  document.body.classList.toggle("busy", on);
+  $("panes").setAttribute("aria-busy", String(on));
+}
 
 // One digit after the point, so that what is shown adds up; what is there is never shown as nothing.
 export const percent = (p) => (p > 0 && p < 0.0005 ? "< 0.1 %" : `${(100 * p).toFixed(1)} %`);

@@ -32,7 +32,7 @@ async function download(form) {
   const name = state.source.files[0].name.replace(/\.(nii\.gz|[^.]+)$/, "") || "image";
   const stem = state.slice === null ? name : `${name}-slice-${state.slice + 1}`;
   const shown = { answer: `answer-${state.chosen + 1}`, none: "image" }[state.layer] || state.layer;
-  if (form === "png") save(await rendered(pane), `${stem}-${shown}.png`);
+  if (form === "png") save(await rendered(), `${stem}-${shown}.png`);
   else if (form === "json") {
     save(new Blob([JSON.stringify(ranking(pane), null, 2)], { type: "application/json" }), `${stem}-answers.json`);
   } else {

@@ -67,9 +67,9 @@ async function upload(all) {
   const name = files.length > 1 ? `Series of ${files.length} files` : files[0].name;
   const note = others ? `${others} that ${others > 1 ? "are" : "is"} not DICOM left out` : "";
   const source = { kind: "files", id: `upload-${number}`, name, note, files, raters: null };
-  await choose(source);
+  await choose(source, awaited?.asked);
   if (!awaited || panes[0]?.source !== source) return;
-  const { slice, ...view } = awaited;
+  const { slice, view } = awaited;
   awaited = null;
   update(view);
   if (slice) await answer({ slice: Math.min(slice, panes[0].image.slices) - 1 });

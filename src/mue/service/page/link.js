@@ -1,8 +1,9 @@
 // The view in the address of the page, without the image of a visitor.
 
+import { sliceOf } from "./answers.js";
 import { composed } from "./digits.js";
 import { $, say } from "./dom.js";
-import { drawn, modelOf, state } from "./state.js";
+import { drawn, modelOf, panes, state } from "./state.js";
 
 const NUMBERS = { window: [0.01, 20], level: [-20, 20], zoom: [1, 40], x: [-1e4, 1e4], y: [-1e4, 1e4] };
 const OPACITY = { ...state.opacity };
@@ -13,9 +14,11 @@ function link() {
   if (kind === "example") view.set("example", id);
   if (kind === "digits") view.set("digits", composed());
   if (kind === "files") view.set("upload", "1");
-  if (state.slice !== null) view.set("slice", state.slice + 1);
+  const { image } = panes[0];
+  if (image.slices > 1) view.set("slice", sliceOf(image) + 1);
   view.set("model", state.model);
   if (state.compare && state.other) view.set("compare", state.other);
+  if (state.active) view.set("pane", state.active + 1);
   view.set("cut", Number(state.cut).toFixed(2));
   if (state.by !== "mode") view.set("by", state.by);
   if (state.coverage) view.set("coverage", state.coverage);
@@ -59,9 +62,11 @@ export function readLink(text) {
   const layer = before.layer === "answer" ? before.style : "map";
   if (opacity > 0 && opacity <= 1) before.opacity = { ...state.opacity, [layer]: opacity };
   if (Number(view.get("answer")) > 1) after.chosen = Math.floor(Number(view.get("answer"))) - 1;
+  if (before.compare && view.get("pane") === "2") after.active = 1;
   const digits = /^(\d-\d+,){3}\d-\d+$/.test(view.get("digits") || "") ? view.get("digits") : null;
   const slice = Math.max(0, Math.floor(Number(view.get("slice")) || 0));
-  const upload = view.has("upload") ? { ...after, slice } : null;
+  const { model, other, compare, cut = null, coverage } = before;
+  const upload = view.has("upload") ? { slice, asked: { model, other, compare, cut, coverage }, view: after } : null;
   return { before, after: upload ? {} : after, digits, example: view.get("example"), upload };
 }
 

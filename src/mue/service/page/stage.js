@@ -1,5 +1,6 @@
 // The image with what is laid over it: painting, zoom and pan.
 
+import { sliceOf } from "./answers.js";
 import * as draw from "./canvas.js";
 import { $, element, percent } from "./dom.js";
 import { activePane, drawn, panes, repaint, state, update } from "./state.js";
@@ -90,8 +91,7 @@ function paint(pane, context, width, height, { scale, left, top }) {
 
 const showsRaters = (pane) => state.raters && state.source.masks?.[0].width === pane.image.width;
 
-function describe(pane) {
-  const at = shownMode(pane);
+function describe(pane, at = shownMode(pane)) {
   const mode = pane.ranked.modes[at];
   if (state.layer !== "answer") return LAYERS[state.layer][0];
   const k = pane === activePane() && state.member !== null ? state.member : mode.representative;
@@ -114,6 +114,17 @@ export function paintAll() {
     pane.canvas.classList.toggle("zoomed", state.zoom > 1);
     pane.canvas.classList.toggle("active", panes.length > 1 && i === state.active);
   });
+}
+
+// For screen readers: what was chosen by a key, the ranking it is from, and the slice.
+export function announce() {
+  const pane = activePane();
+  const { ranked: { modes, rest }, image: { slices } } = pane;
+  const said = [
+    panes.length > 1 && pane.model.name, describe(pane, Math.min(state.chosen, modes.length - 1)),
+    `${modes.length} listed`, `rest ${percent(rest)}`, slices > 1 && `slice ${sliceOf(pane.image) + 1} of ${slices}`,
+  ].filter(Boolean).join(", ");
+  if ($("said").textContent !== said) $("said").textContent = said;
 }
 
 function showLegend(pane) {
@@ -173,11 +184,30 @@ export function thumbnail(pane, k, hex, size) {
   return target;
 }
 
-// The whole image with what is laid over it, some 1024 pixels wide.
-export function rendered(pane) {
-  const scale = Math.max(1, Math.round(1024 / pane.image.width));
-  const target = draw.canvas(pane.image.width * scale, pane.image.height * scale);
-  paint(pane, target.getContext("2d"), target.width, target.height, { scale, left: 0, top: 0 });
+// The part of an image that is in view, with what is laid over it, some 1024 pixels wide.
+function view(pane) {
+  const { clientWidth, clientHeight } = pane.canvas;
+  const { scale, left, top } = place(pane, clientWidth, clientHeight);
+  const [x0, y0] = [Math.max(0, -left / scale), Math.max(0, -top / scale)];
+  const x1 = Math.min(pane.image.width, (clientWidth - left) / scale);
+  const y1 = Math.min(pane.image.height, (clientHeight - top) / scale);
+  if (x1 <= x0 || y1 <= y0) throw new Error("no part of the image is in view; press 0 to fit it");
+  const factor = Math.max(1, Math.round(1024 / (x1 - x0)));
+  const target = draw.canvas(Math.round((x1 - x0) * factor), Math.round((y1 - y0) * factor));
+  paint(pane, target.getContext("2d"), target.width, target.height, { scale: factor, left: -x0 * factor, top: -y0 * factor });
+  return target;
+}
+
+// What is in view as a picture, of two models side by side.
+export function rendered() {
+  const views = panes.map(view);
+  const width = views.reduce((sum, each) => sum + each.width, 0);
+  const target = draw.canvas(width, Math.max(...views.map((each) => each.height)));
+  let left = 0;
+  for (const each of views) {
+    target.getContext("2d").drawImage(each, left, 0);
+    left += each.width;
+  }
   return new Promise((done) => target.toBlob(done, "image/png"));
 }
 

@@ -4,7 +4,8 @@ export const state = {
   models: [], examples: [],
   model: null, other: null, compare: false,
   source: null, // { kind: "example" | "digits" | "files", id, name, note, files, task, raters }
-  slice: null, by: "mode", cut: null, coverage: "",
+  slice: null, wanted: null, // which is shown, and which is not asked for yet
+  by: "mode", cut: null, coverage: "",
   layer: "answer", style: "outline", raters: false,
   opacity: { outline: 1, fill: 0.5, map: 0.6 },
   range: null, window: 1, level: 1, // black and white of the slice that came first; shares of them

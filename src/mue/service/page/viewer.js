@@ -9,11 +9,11 @@ import "./downloads.js";
 import { awaitUpload, listExamples, markExample } from "./images.js";
 import { keepLink, readLink } from "./link.js";
 import { listModes, listPrior, listStrips } from "./ranking.js";
-import { buildPanes, paintAll } from "./stage.js";
+import { announce, buildPanes, paintAll } from "./stage.js";
 import { modelOf, ofTask, onPaint, onShow, state, update } from "./state.js";
 
 for (const listener of [rankAll, buildPanes, listModes, listStrips, listPrior, markExample]) onShow(listener);
-for (const listener of [showControls, paintAll, keepLink]) onPaint(listener);
+for (const listener of [showControls, paintAll, announce, keepLink]) onPaint(listener);
 
 async function start() {
   [state.models, state.examples] = await Promise.all([api.models(), api.examples()]);
@@ -25,8 +25,9 @@ async function start() {
   if (hasGame) listSlots().catch(fail);
   const first = state.examples.find((e) => e.id === example)
     || state.examples.find((e) => e.task === modelOf(state.model).task) || state.examples[0];
-  if (digits && hasGame) await restoreDigits(digits);
-  else if (first) await choose(exampleSource(first));
+  const { other } = before;
+  if (digits && hasGame) await restoreDigits(digits, { other });
+  else if (first) await choose(exampleSource(first), { other });
   else $("empty").textContent = "There are no examples for this model: drop an image.";
   update(after);
   if (upload) {
