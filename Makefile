@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo viewer test test-browser dciodvfy test-malformed fuzz chaos check format bench results results-lidc results-compare results-performance results-seeds clean
+.PHONY: demo viewer test packages test-browser dciodvfy test-malformed fuzz chaos check format bench results results-lidc results-compare results-performance results-seeds clean
 
 demo: .venv/installed
 	$(BIN)/mue demo
@@ -14,9 +14,21 @@ viewer: .venv/installed
 
 # A process for each core, at most eight; the tests of a file stay in one, and files come in their
 # order: sorted by their number of tests, the slow ones with a few tests would all come last. Where
-# there is a Chromium, the page is tested in it, else these tests are skipped.
-test: .venv/installed $(if $(shell command -v chromium),.venv/browser)
+# there is a Chromium, the page is tested in it, else these tests are skipped. With CI=true it is
+# installed.
+CI_PACKAGES := $(if $(filter true,$(CI)),packages)
+test: .venv/installed $(CI_PACKAGES) $(if $(CI_PACKAGES)$(shell command -v chromium),.venv/browser)
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder --durations 25
+
+# What the tests of the page and of DICOM need of Debian; where it cannot be had, they are skipped.
+packages:
+	@missing=""; \
+	command -v chromium > /dev/null || missing="chromium"; \
+	command -v dciodvfy > /dev/null || missing="$$missing dicom3tools"; \
+	if [ -n "$$missing" ] && command -v apt-get > /dev/null && [ "$$(id -u)" = 0 ]; then \
+		(apt-get update --quiet && apt-get install --yes --quiet --no-install-recommends $$missing) \
+		|| echo "could not install $$missing; the tests that need it are skipped" >&2; \
+	fi
 
 # Debian's Chromium, and Playwright without a browser of its own. Screenshots go to SHOTS.
 SHOTS ?= runs/screenshots

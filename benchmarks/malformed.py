@@ -1,14 +1,14 @@
 """Damaged and malicious uploads: each is refused with a sentence, in time, and the service lives.
 
     python benchmarks/malformed.py --count 10000
-    python benchmarks/malformed.py --count 500 --url http://127.0.0.1:8000
+    python benchmarks/malformed.py --count 500 --url http://127.0.0.1:8000 --pid PID
 
 Prints how many uploads of each kind were answered with which status, the slowest answer, and how
 much memory was taken at most. A damaged file may still be an image (a bit of a pixel without a
 checksum is another pixel): such a one is answered with 200. It exits with 1 if there was any other
 status than 200 and 4xx, if an upload took more than a second of processor time (over a socket: a
 refusal more than a second) or too much memory, or if the service does not answer an image in the
-end.
+end. The memory is that of this process, or over a socket of the server that `--pid` names.
 """
 
 from __future__ import annotations
@@ -198,11 +198,13 @@ class Result:
         return refused and not self.speechless and self.alive
 
 
-async def send_all(client: httpx.AsyncClient, count: int, seed: int = 0) -> Result:
-    """Send uploads one after another."""
+async def send_all(
+    client: httpx.AsyncClient, count: int, seed: int = 0, pid: int | None = None
+) -> Result:
+    """Send uploads one after another, and watch the memory of a process, by default of this one."""
     result, form = Result(), {"model": MODEL, "masks": "none", "k": "1"}
-    forget_largest()
-    before = resident()
+    forget_largest(pid)
+    before = resident(pid)
     for kind, name, content in malformed(count, seed):
         began, cpu = time.perf_counter(), time.process_time()
         found = await client.post("/api/propose", files={"file": (name, content)}, data=form)
@@ -216,15 +218,15 @@ async def send_all(client: httpx.AsyncClient, count: int, seed: int = 0) -> Resu
     good = good_files(np.random.default_rng(seed))["a.png"]
     found = await client.post("/api/propose", files={"file": ("a.png", good)}, data=form)
     result.alive = found.status_code == 200
-    result.growth = largest() - before
+    result.growth = largest(pid) - before
     return result
 
 
-async def run(count: int, seed: int, url: str | None) -> Result:
+async def run(count: int, seed: int, url: str | None, pid: int | None = None) -> Result:
     """Send them to an application in this process, or to a service."""
     if url is not None:
         async with httpx.AsyncClient(base_url=url, timeout=60) as client:
-            return await send_all(client, count, seed)
+            return await send_all(client, count, seed, pid)
     settings = Settings(rate=0.0)
     service = Service({MODEL: mue.load(MODEL)}, settings)
     app = build_app(service)
@@ -236,46 +238,56 @@ async def run(count: int, seed: int, url: str | None) -> Result:
         return await send_all(client, count, seed)
 
 
-def main(count: int = 10_000, seed: int = 0, url: str | None = None) -> None:
+def main(
+    count: int = 10_000, seed: int = 0, url: str | None = None, pid: int | None = None
+) -> None:
     """Send malformed uploads.
 
     Args:
         count: How many.
         seed: Of the damage.
         url: Address of a service; by default an application in this process.
+        pid: The process of that service, on this machine; its memory is measured.
     """
-    before = resident()
-    result = asyncio.run(run(count, seed, url))
+    if (url is None) != (pid is None):
+        raise SystemExit("`--url` and `--pid` go together: the memory is that of the server")
+    before = resident(pid)
+    result = asyncio.run(run(count, seed, url, pid))
     for kind, statuses in result.statuses.items():
         said = ", ".join(f"{n} x {s}" for s, n in sorted(statuses.items()))
         print(f"{kind}: {said}")
     print(f"slowest refusal {result.slowest:.2f} s")
     if url is None:
         print(f"most CPU of an upload {result.slowest_cpu:.2f} s ({result.what})")
-        after, most = resident(), largest()
-        print(f"memory {before:.0f} MiB at first, {after:.0f} in the end, at most {most:.0f}")
+    after, most = resident(pid), largest(pid)
+    print(f"memory {before:.0f} MiB at first, {after:.0f} in the end, at most {most:.0f}")
     in_time = url is None or result.slowest <= MAX_SECONDS
     raise SystemExit(0 if result.sound and in_time else 1)
 
 
-def forget_largest() -> None:
+def forget_largest(pid: int | None = None) -> None:
     """Let `largest` start again: what the process did before is not the service's."""
-    Path("/proc/self/clear_refs").write_text("5")
+    (_process(pid) / "clear_refs").write_text("5")
 
 
-def largest() -> float:
-    """The largest resident memory of this process since `forget_largest`, in MiB."""
-    return _status("VmHWM")
+def largest(pid: int | None = None) -> float:
+    """The largest resident memory of a process since `forget_largest`, in MiB."""
+    return _status("VmHWM", pid)
 
 
-def resident() -> float:
-    """Resident memory of this process in MiB."""
-    return _status("VmRSS")
+def resident(pid: int | None = None) -> float:
+    """Resident memory of a process in MiB."""
+    return _status("VmRSS", pid)
 
 
-def _status(name: str) -> float:
-    lines = Path("/proc/self/status").read_text().splitlines()
+def _status(name: str, pid: int | None) -> float:
+    lines = (_process(pid) / "status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(name))
+
+
+def _process(pid: int | None) -> Path:
+    """What the system says of a process, by default of this one."""
+    return Path("/proc") / ("self" if pid is None else str(pid))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,9 @@ Prints requests per second of both, their ratio, statuses, latencies, and the me
 in each quarter after the first: a batch at work takes memory for a moment, so that single samples
 differ. `--kill` ends the server in the middle with SIGKILL and starts
 it again; its clients try again until they have their answers. It exits with 1 if a request is lost,
-or has another status than 200 and 503.
+or has another status than 200 and 503, or if the memory grows by more than 5 % over the later
+quarters; it says whether many clients have three times as many answers as one, which takes more
+than two cores.
 
     python benchmarks/serve.py --first-page
 
@@ -46,6 +48,8 @@ from mue.service.uploads import as_input, read_upload
 from pages import ROOT, insert, markdown
 
 _BATCHES, _ROUNDS = (1, 2, 4, 8, 16), 8
+_BAR = 3.0  # times as many answers of many clients as of one
+_MAX_GROWTH = 0.05  # of the memory, from the second quarter to the last one
 _PATIENCE = 120  # seconds after which a request without an answer is lost
 _BOUNDARY = "boundary-of-the-benchmark"
 
@@ -208,6 +212,7 @@ def main(
                 server.kill()
                 server.wait()
                 server, kill = start(model, port, batch), False
+                sizes.clear()  # the memory is that of the new one
             sizes.append(memory(server.pid))
         load.join()
         took = time.monotonic() - began
@@ -217,14 +222,32 @@ def main(
     many = len(load.seconds) / took
     said = ", ".join(f"{n} x {status}" for status, n in load.statuses.items())
     print(f"{clients} clients, batches of {batch}: {many:.2f}/s, median {_ms(load.seconds)}")
-    print(f"ratio {many / one:.2f}; {said}; {load.lost} lost")
-    quarter = len(sizes) // 4
-    quarters = [sizes[i * quarter : (i + 1) * quarter] for i in range(1, 4)]
+    print(f"{ratio_said(many / one)}; {said}; {load.lost} lost")
     for name, of in (("median", statistics.median), ("at most", max)):
-        found = [of(each) for each in quarters]
+        found = [of(each) for each in later_quarters(sizes)]
         said = ", ".join(f"{size:.0f}" for size in found)
         print(f"memory {name} {said} MiB in the later quarters ({found[-1] / found[0] - 1:+.1%})")
-    raise SystemExit(0 if alone.sound(False) and load.sound(killed) else 1)
+    grows = growth(sizes) > _MAX_GROWTH
+    if grows:
+        print(f"the memory grows by {growth(sizes):.1%}, more than {_MAX_GROWTH:.0%}")
+    raise SystemExit(0 if alone.sound(False) and load.sound(killed) and not grows else 1)
+
+
+def ratio_said(ratio: float) -> str:
+    """The ratio, and whether it is what is wanted."""
+    return f"ratio {ratio:.2f}, {'at least' if ratio >= _BAR else 'below'} the bar of {_BAR:g}"
+
+
+def later_quarters(sizes: list[float]) -> list[list[float]]:
+    """Samples of all quarters but the first, in which the server warms up."""
+    quarter = len(sizes) // 4
+    return [sizes[i * quarter : (i + 1) * quarter] for i in range(1, 4)]
+
+
+def growth(sizes: list[float]) -> float:
+    """By what share the median grows from the second quarter to the last one."""
+    first, *_, last = (statistics.median(each) for each in later_quarters(sizes))
+    return last / first - 1
 
 
 def time_to_first_page(model: str) -> str:

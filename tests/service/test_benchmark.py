@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from serve import Load
+from serve import Load, growth, ratio_said
 
 
 class Answers(http.server.BaseHTTPRequestHandler):
@@ -47,3 +47,13 @@ def test_a_connection_may_only_break_when_the_server_was_killed():
     load.seconds, load.statuses["no connection"], load.statuses[200] = [0.1], 1, 1
     assert load.sound(killed=True)
     assert not load.sound(killed=False)
+
+
+def test_memory_grows_from_the_second_quarter_to_the_last():
+    assert growth([9, 9, 500, 500, 500, 500, 500, 500]) == 0
+    assert growth([900, 900, 500, 520, 500, 500, 540, 560]) == pytest.approx(550 / 510 - 1)
+
+
+def test_the_ratio_is_said_with_its_bar():
+    assert ratio_said(2.45) == "ratio 2.45, below the bar of 3"
+    assert ratio_said(3.0) == "ratio 3.00, at least the bar of 3"

@@ -4,6 +4,8 @@ A few hundred over a socket; `python benchmarks/malformed.py --count 10000` send
 """
 
 import asyncio
+import subprocess
+import sys
 
 import httpx
 import pytest
@@ -34,6 +36,19 @@ def test_memory_that_was_taken_before_does_not_count():
     assert largest() > resident() - 100
     del taken
     assert largest() > resident() + 200
+
+
+def test_the_memory_of_another_process_is_measured():
+    code = "import sys; a = bytearray(b'1' * (200 << 20)); del a; print(1, flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        assert largest(other.pid) > 200
+        forget_largest(other.pid)
+        assert largest(other.pid) < 100
+        other.communicate(b"\n")
 
 
 @pytest.mark.parametrize(

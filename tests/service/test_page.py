@@ -10,6 +10,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import nibabel as nib
@@ -80,7 +81,7 @@ def settle(page) -> None:
     page.wait_for_selector("body:not(.busy)")
 
 
-def asked(address: str, content: bytes, name: str = "a.png", **form) -> dict:
+def asked(address: str, content: bytes, name: str = "a.png", **form: Any) -> dict:
     """What the service answers."""
     form = {"model": "lidc-exact", **form}
     files = {"file": (name, content)}
@@ -98,12 +99,13 @@ def test_modes_and_rest_are_those_of_the_service(page, address):
     settle(page)
     shows(page, "Ground glass")
     content = image_of(address, "phantom-4")
-    for coverage, form in (("", {"k": 12}), ("0.5", {"coverage": 0.5})):
+    wanted: tuple[tuple[str, dict[str, Any]], ...] = (("", {"k": 12}), ("0.5", {"coverage": 0.5}))
+    for coverage, form in wanted:
         page.locator("#coverage").select_option(coverage)
         found = asked(address, content, masks="none", **form)
-        wanted = [100 * m["prob"] for m in found["modes"]]
+        probs = [100 * m["prob"] for m in found["modes"]]
         shown = page.locator("#modes .prob").all_inner_texts()
-        assert [percent(text) for text in shown] == pytest.approx(wanted, abs=0.06)
+        assert [percent(text) for text in shown] == pytest.approx(probs, abs=0.06)
         rest = percent(page.locator("#rest-prob").inner_text())
         assert rest == pytest.approx(100 * found["rest"], abs=0.06)
     assert found["rest"] > 0.01
