@@ -54,7 +54,7 @@ def test_replicas_without_ray_are_refused_with_the_way_to_install_it(mue, monkey
     monkeypatch.delitem(sys.modules, "mue.service.replicas", raising=False)
     said = mue("serve", "guess-exact", "--replicas", 2)
     assert said.code == 2
-    assert "needs the package ray; run `pip install 'mue[serve,ray]'`" in said.err
+    assert "needs the package ray; run `pip install '.[serve,ray]'`" in said.err
 
 
 def test_fewer_replicas_at_most_than_at_least_are_refused():

@@ -71,7 +71,8 @@ def serve(
         from mue.service.settings import Settings, is_loopback
     except ModuleNotFoundError as error:
         raise MueError(
-            f"`mue serve` needs the package {error.name}; run `pip install 'mue[serve]'`"
+            f"`mue serve` needs the package {error.name}; run `pip install '.[serve]'` in "
+            "its checkout"
         ) from None
     token = token or os.environ.get("MUE_TOKEN") or None
     if token is None and not is_loopback(host):
@@ -177,6 +178,6 @@ def _replicated() -> Callable[..., AbstractContextManager[Guard]]:
     except ModuleNotFoundError as error:
         raise MueError(
             f"`mue serve --replicas` needs the package {error.name}; run "
-            "`pip install 'mue[serve,ray]'`"
+            "`pip install '.[serve,ray]'` in its checkout"
         ) from None
     return replicated
