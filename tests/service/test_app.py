@@ -388,6 +388,26 @@ def test_a_body_is_read_for_uploads_alone(served, method, path, status):
             assert sends.recv(64).startswith(f"HTTP/1.1 {status}".encode())
 
 
+def test_a_body_that_nobody_reads_has_the_time_of_a_header(served, monkeypatch):
+    monkeypatch.setattr("mue.service.connection.SECONDS", 0.2)
+    with served() as client:
+        address = (client.base_url.host, client.base_url.port)
+        with socket.create_connection(address, 30) as sends:
+            sends.sendall(
+                b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999999\r\n\r\n"
+            )
+            assert sends.recv(1 << 16).startswith(b"HTTP/1.1 404")
+            with pytest.raises(ConnectionError):
+                trickle(sends)
+
+
+def trickle(connection: socket.socket) -> None:
+    """Send a byte now and then."""
+    for _ in range(600):
+        connection.sendall(b"x")
+        time.sleep(0.05)
+
+
 def test_nothing_of_an_upload_is_read_without_a_token_or_beyond_the_rate(served):
     with served(token=TOKEN, rate=0.001, burst=2) as client:
         address, said = (client.base_url.host, client.base_url.port), list[bytes]()
