@@ -32,7 +32,8 @@ def own(patients, tmp_path_factory) -> Path:
             Item(patient=patient, case="a", source="x", image=image.astype(np.uint8), masks=masks)
         )
     folder = tmp_path_factory.mktemp("own") / "prepared"
-    write_prepared(items, folder, {"form": "made up"}, labels=("background", "cup", "disc"))
+    labels, values = ("background", "cup", "disc"), (0, 1, 4)
+    write_prepared(items, folder, {"form": "made up"}, labels=labels, values=values)
     return folder
 
 
@@ -40,6 +41,7 @@ def test_the_statistics_are_those_of_the_training_images(own):
     found = statistics(open_prepared(own))
     assert found.images == {"train": 4, "val": 4, "test": 4}
     assert (found.channels, found.labels) == (3, ("background", "cup", "disc"))
+    assert found.values == (0, 1, 4)
     assert (found.shortest, found.longest, found.raters) == ((20, 20), (24, 24), (1, 3))
     assert (found.weighted, found.oriented) == (False, False)
 
@@ -74,10 +76,16 @@ def test_it_trains_says_why_and_writes_it(mue, own):
     same = mue("train", "auto", "--data", own, "--out", "run", "--resume")
     assert same.code == 0, same.err  # there is nothing left to do
     Image.new("RGB", (24, 20), "red").save("red.png")
-    assert mue("predict", "run", "red.png", "--out", "answers").code == 0
+    formats = ("--format", "png", "json", "npz")
+    assert mue("predict", "run", "red.png", "--out", "answers", *formats).code == 0
     with Image.open("answers/red-1.png") as file:  # three classes, not three colours
         assert (file.mode, file.size) == ("P", (24, 20))
-        assert np.asarray(file).max() <= 2
+        answer = np.asarray(file)
+    assert set(np.unique(answer)) <= {0, 1, 4}
+    with np.load("answers/red.npz") as arrays:
+        assert np.array_equal(arrays["masks"][0], answer)
+    labels = json.loads(Path("answers/red.json").read_text())["labels"]
+    assert labels == {"background": 0, "cup": 1, "disc": 4}
 
 
 def test_the_baseline_has_the_same_settings(mue, own):

@@ -58,8 +58,9 @@ def test_several_classes_have_a_softmax():
     config = choose(data(channels=3, labels=labels), "cpu").config
     assert (config.model.c_in, config.model.c_out) == (3, 3)
     assert (config.objective.likelihood, config.data.labels) == ("categorical", labels)
-    one = choose(data(labels=labels[:2]), "cpu").config
-    assert (one.model.c_out, one.objective.likelihood, one.data.labels) == (1, "bernoulli", ())
+    one = choose(data(labels=labels[:2], values=(0, 4)), "cpu").config
+    assert (one.model.c_out, one.objective.likelihood) == (1, "bernoulli")
+    assert (one.data.labels, one.data.values) == (labels[:2], (0, 4))
 
 
 def test_raters_decide_on_answers_and_codes():

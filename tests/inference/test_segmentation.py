@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import tarfile
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -42,7 +43,7 @@ def two_answers(path: Path, config: Config = MASKS, axis: Any = 2) -> Segmentati
     y = torch.zeros(1, 2, 1, *raw.pixels.shape[1:])
     y[0, 0, 0, 1, 2, 3] = y[0, 1, 0, 3, 4, 5] = 1
     y[0, 1, 0, 3, 4, 2] = 0.25  # less than one half, so in no mask
-    if config is CLASSES:  # the first is all rim, the second all core
+    if config.model.c_out == 3:  # the first is all rim, the second all core
         rim, core = y.clone(), y.clone()
         rim[:, 1], core[:, 0] = 0, 0
         y = torch.cat([1 - rim - core, rim, core], dim=2)
@@ -94,6 +95,32 @@ def test_a_pixel_of_several_classes_has_its_most_probable(volume):
     assert np.count_nonzero(found.masks) == 2
     assert found.classes == ("rim", "core")
     assert found.expected[:, 1, 2, 3] == pytest.approx([7 / 9, 0])
+
+
+def test_label_maps_have_the_values_that_the_files_had(volume):
+    """As the classes 0, 1, 2 and 4 of BraTS: a mask holds 4 where the model learned from 4."""
+    labels = ("background", "rim", "core")
+    config = replace(CLASSES, data=DataConfig(name="slices", labels=labels, values=(0, 2, 400)))
+    found = two_answers(volume, config)
+    assert (found.masks[0, 1, 2, 3], found.masks[1, 3, 4, 5]) == (1, 2)
+    image = opened(as_nifti(found)[".nii.gz"])
+    assert np.unique(np.asarray(image.dataobj)).tolist() == [0, 2, 400]
+    comment = json.loads(image.header.extensions[0].get_content())
+    assert comment["labels"] == {"rim": 2, "core": 400}
+    with np.load(io.BytesIO(as_npz(found))) as arrays:
+        assert np.unique(arrays["masks"]).tolist() == [0, 2, 400]
+        assert arrays["values"].tolist() == [2, 400]
+
+
+def test_the_name_and_the_value_of_a_single_class_are_kept(volume, ct):
+    data = DataConfig(name="slices", labels=("background", "lesion"), values=(0, 255))
+    config = Config(data=data)
+    assert np.unique(two_answers(volume, config).label_maps).tolist() == [0, 255]
+    (seg, _) = (read_seg(content) for content in as_dicom_seg(two_answers(ct, config)).values())
+    assert [s.SegmentLabel for s in seg.SegmentSequence] == [
+        "1: lesion (0.700)",
+        "2: lesion (0.200)",
+    ]
 
 
 def test_answers_that_are_no_masks_are_refused(volume):

@@ -133,3 +133,14 @@ def test_a_title_keeps_its_lines_and_escapes_what_cannot_be_printed(words, pixel
     figure = plot_answers(BLACK, ANSWERS, "two\nlines of\tit")
     assert "two\nlines of\\tit" in words(figure)
     assert pixels(figure).std() > 1
+
+
+@pytest.mark.parametrize("values", [(0, 2, 4), (0, 1, 400)])
+def test_classes_are_written_by_the_values_that_they_have_in_files(tmp_path, values):
+    probs = torch.eye(3)[[0, 2, 1]].T[:, None]  # the classes 0, 2 and 1 side by side
+    path = save_image(probs, tmp_path / "map.png", classes=True, class_values=values)
+    with Image.open(path) as file:
+        assert np.array(file).tolist() == [[values[0], values[2], values[1]]]
+        if values[2] < 256:
+            colours = np.array(file.convert("RGB"))[0, 1]
+            assert "#{:02x}{:02x}{:02x}".format(*colours) == mask_colours(2)[1]

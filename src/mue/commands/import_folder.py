@@ -85,6 +85,7 @@ def import_folder(
             folder,
             origin,
             labels=tuple(description.labels),
+            values=tuple(description.labels.values()),
             ct=is_ct(cases, found, description),
             skip_bad=skip_bad,
         )

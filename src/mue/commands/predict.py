@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -56,6 +57,7 @@ class Prediction:
     x: Tensor
     modes: Modes
     raw: RawImage
+    labels: dict[str, int]  # values of named classes in label maps
 
     def summary(self) -> dict[str, Any]:
         """Probabilities, codes and members."""
@@ -66,6 +68,7 @@ class Prediction:
         ranked = zip(modes.prob[0].tolist(), modes.representative[0].tolist(), spread, strict=True)
         return {
             "image": str(self.image),
+            **({"labels": self.labels} if self.labels else {}),
             "cut": modes.cut,
             "coverage": modes.coverage,
             "answers": [
@@ -149,19 +152,20 @@ def predict(
         raise MueError(f"`format` must be some of {known}, got {', '.join(format) or 'none'}")
     (loaded,) = load_models([model], device=choose_device(device, env_int("LOCAL_RANK", 0)))
     predictor = loaded.predictor
-    c = predictor.config.model.c_in
+    c, data = predictor.config.model.c_in, predictor.config.data
+    labels = dict(zip(data.labels, data.values or itertools.count(), strict=False))
     if predictor.network.axes != 3:
         raise MueError("a model of vectors takes no image files; call `propose` with an array")
     tell = progress or (lambda *_: None)
 
     def answer(file: InputFile, raw: RawImage) -> Prediction:
-        x = network_input(raw.pixels, predictor.config.data.normalize)
+        x = network_input(raw.pixels, data.normalize)
         d = len(x)
         modes = predictor.modes(
             x, by=by, coverage=coverage, volume=d > 1, on_slice=lambda i: tell("slices", i, d)
         )
         tall = x.transpose(0, 1).flatten(1, 2)
-        return Prediction(file.paths[0], tall, modes if coverage else modes.top(k), raw)
+        return Prediction(file.paths[0], tall, modes if coverage else modes.top(k), raw, labels)
 
     inputs = find_inputs(listed, c)
     if out is None:
@@ -274,7 +278,9 @@ def _write(
     if p.raw.pixels.shape[1] == 1:
         classes = predictor.config.objective.likelihood == "categorical"
         for j, y in enumerate(p.modes.y[0], start=1):
-            paths.append(save_image(y, _path(folder, file, f"-{j}.png"), classes=classes))
+            path = _path(folder, file, f"-{j}.png")
+            values = predictor.config.data.values
+            paths.append(save_image(y, path, classes=classes, class_values=values))
     return [*paths, _save_sheet(p, predictor, _path(folder, file, _LAST["png"]))]
 
 

@@ -39,6 +39,7 @@ class DataStatistics:
         images: Images of each split: `train`, `val` and `test`.
         channels: Of an image.
         labels: Names of the classes, the background first; at most two are one mask.
+        values: Of the classes in the files.
         normalize: What suits the values of the images.
         shortest: Smallest height and width of a training image.
         longest: Largest height and width of a training image.
@@ -50,6 +51,7 @@ class DataStatistics:
     images: Mapping[str, int]
     channels: int
     labels: tuple[str, ...] = ()
+    values: tuple[int, ...] = ()
     normalize: NormalizeConfig = field(default_factory=NormalizeConfig)
     shortest: tuple[int, int]
     longest: tuple[int, int]
@@ -169,7 +171,8 @@ def choose(s: DataStatistics, device: Literal["cpu", "cuda"]) -> Choice:
             answers=answers,
             patch=patch,
             foreground=1 / 3 if any(patch) else 0.0,
-            labels=s.labels if several else (),
+            labels=s.labels,
+            values=s.values,
             normalize=s.normalize,
             augment=augment,
         ),

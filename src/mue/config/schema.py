@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import itertools
 import math
 import typing
 from collections.abc import Callable
@@ -10,6 +11,8 @@ from typing import Annotated, Any, Literal
 
 from mue.errors import MueError
 
+MAX_VALUE = 65535
+"""The largest value of a class in a label map: PNG has 16 bits."""
 Contract = tuple[str, Callable[[Any], bool]]
 """What a value must be: in words, and as a predicate, which is false for NaN."""
 
@@ -130,11 +133,25 @@ class DataConfig(_Section):
     foreground: Annotated[float, _up_to(1)] = 0.0
     """Share of the patches that are centred on an annotated pixel."""
     labels: tuple[str, ...] = ()
-    """Names of the classes, the background first; empty where there is one mask, not classes."""
+    """Names of the classes, the background first; empty where there is one mask without a name."""
+    values: tuple[int, ...] = ()
+    """What a pixel of each class is in the files, the background first; empty is 0, 1, 2, …"""
     normalize: NormalizeConfig = field(default_factory=NormalizeConfig)
     """From the values of an image file to those that the network takes."""
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     """Augmentation of slices."""
+
+    def __post_init__(self) -> None:
+        _Section.__post_init__(self)
+        check_values(self.values, self.labels, "data.values")
+
+
+def check_values(values: tuple[int, ...], labels: tuple[str, ...], name: str) -> None:
+    """Refuse values of classes that are not different ones for each name, with 0 first."""
+    ascending = all(a < b for a, b in itertools.pairwise(values))
+    holds = not values or (len(values) == len(labels) and values[0] == 0 and ascending)
+    words = f"empty or {len(labels)} ascending numbers from 0 on, one for each name of data.labels"
+    _require(holds and all(v <= MAX_VALUE for v in values), name, words, values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,12 +23,13 @@ class Segmentation:
     """The hypotheses about an image or volume as masks, the most probable first.
 
     Attributes:
-        masks: Class of each pixel in each hypothesis, 0 for the background.
+        masks: Number of the class of each pixel in each hypothesis, 0 for the background.
         expected: Mean of all answers: probability of each class other than the background.
         prob: Probability of each hypothesis.
         notes: Rank, probability and codes of each hypothesis, in words.
         rest: Probability of what is in none of them.
         classes: Names of the classes other than the background.
+        values: What a pixel of each of them is in the files that the model learned from.
         source: The image.
     """
 
@@ -38,7 +39,19 @@ class Segmentation:
     notes: tuple[str, ...]
     rest: float
     classes: tuple[str, ...]
+    values: tuple[int, ...]
     source: RawImage
+
+    @property
+    def label_maps(self) -> Shaped[np.ndarray, "m d h w"]:
+        """The masks with the values of the classes in place of their numbers."""
+        values = (0, *self.values)
+        return np.array(values, np.min_scalar_type(max(values)))[self.masks]
+
+    @property
+    def labels(self) -> dict[str, int]:
+        """The values of the classes other than the background, by their names."""
+        return dict(zip(self.classes, self.values, strict=True))
 
     def volume(self, slices: Shaped[np.ndarray, "*m d h w"]) -> Shaped[np.ndarray, "*m k j i"]:
         """Slices put together to the volume that they were cut from."""
@@ -64,7 +77,8 @@ def segmentation(modes: Modes, source: RawImage, config: Config) -> Segmentation
     for p, answer in zip(share, modes.answers[0], strict=True):
         expected.add_(answer, alpha=p)
     expected = expected[1:] if kind == "categorical" else expected
-    names = config.data.labels[1:] or tuple(f"class {i + 1}" for i in range(len(expected)))
+    numbers = tuple(range(1, len(expected) + 1))
+    unnamed = tuple(f"class {i}" for i in numbers) if len(numbers) > 1 else ("mask",)
     prob, rest = tuple(modes.prob[0].tolist()), modes.rest[0].item()
     notes: list[str] = []
     for i, p in enumerate(prob):
@@ -77,7 +91,8 @@ def segmentation(modes: Modes, source: RawImage, config: Config) -> Segmentation
         prob=prob,
         notes=tuple(notes),
         rest=rest,
-        classes=names if len(names) > 1 or config.data.labels else ("mask",),
+        classes=config.data.labels[1:] or unnamed,
+        values=config.data.values[1:] or numbers,
         source=source,
     )
 
@@ -85,7 +100,7 @@ def segmentation(modes: Modes, source: RawImage, config: Config) -> Segmentation
 def as_npz(found: Segmentation) -> bytes:
     """Arrays by the names of the attributes, compressed; a picture has no axis of slices."""
     picture = found.source.geometry is None and found.masks.shape[1] == 1
-    masks, expected = (v[:, 0] if picture else v for v in (found.masks, found.expected))
+    masks, expected = (v[:, 0] if picture else v for v in (found.label_maps, found.expected))
     geometry, buffer = found.source.geometry, io.BytesIO()
     np.savez_compressed(
         buffer,
@@ -94,6 +109,7 @@ def as_npz(found: Segmentation) -> bytes:
         prob=np.array(found.prob),
         rest=np.array(found.rest),
         classes=np.array(found.classes),
+        values=np.array(found.values),
         **({} if geometry is None else {"affine": geometry.affine, "axis": geometry.axis}),
     )
     return buffer.getvalue()
@@ -104,9 +120,9 @@ def as_nifti(found: Segmentation) -> dict[str, bytes]:
 
     The affine is the input's. Probabilities are in a comment of the header, as JSON.
     """
-    comment = {"hypotheses": found.notes, "classes": found.classes}
+    comment = {"hypotheses": found.notes, "classes": found.classes, "labels": found.labels}
     return {
-        ".nii.gz": _nifti(found, found.masks, comment),
+        ".nii.gz": _nifti(found, found.label_maps, comment),
         "-expected.nii.gz": _nifti(found, found.expected, {"classes": found.classes}),
     }
 

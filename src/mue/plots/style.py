@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 import matplotlib as mpl
+import numpy as np
 from jaxtyping import Float
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -101,17 +102,29 @@ def save_figure(figure: Figure, path: Path, *, dpi: int = 150) -> Path:
     return path
 
 
-def save_image(image: Float[Tensor, "c h w"], path: Path, *, classes: bool = False) -> Path:
-    """Write an answer as PNG: grey values, colours, or the number of each pixel's class.
+def save_image(
+    image: Float[Tensor, "c h w"],
+    path: Path,
+    *,
+    classes: bool = False,
+    class_values: Sequence[int] = (),
+) -> Path:
+    """Write an answer as PNG: grey values, colours, or the value of each pixel's class.
 
-    With `classes` the channels are their probabilities. A viewer shows their numbers, which are
-    indices of a palette, in the colours that masks have in every figure.
+    With `classes` the channels are their probabilities. Their values, by default their numbers, are
+    indices of a palette, so that a viewer shows them in the colours that masks have in every
+    figure; values beyond 255 are 16 bits of grey.
     """
     values = image.detach().cpu().float()
     if classes or len(values) not in (1, 3):
-        picture = Image.fromarray(values.argmax(dim=0).byte().numpy())
-        colours = ["#000000", *mask_colours(len(values) - 1)]
-        picture.putpalette([part for c in colours for part in ImageColor.getrgb(c)])
+        of_class = np.array(class_values or range(len(values)))
+        depth = np.uint8 if of_class.max() < 256 else np.uint16
+        picture = Image.fromarray(of_class.astype(depth)[values.argmax(dim=0).numpy()])
+        if depth is np.uint8:
+            colours = ["#000000"] * (int(of_class.max()) + 1)
+            for value, colour in zip(of_class[1:], mask_colours(len(values) - 1), strict=True):
+                colours[value] = colour
+            picture.putpalette([part for c in colours for part in ImageColor.getrgb(c)])
     else:
         array = (values.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).squeeze(2).numpy()
         picture = Image.fromarray(array)

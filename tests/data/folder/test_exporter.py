@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import mue
 from mue.commands.export_folder import export_folder
@@ -65,7 +66,8 @@ def imported(folder: Path, options: list[str], out: Path, axis: Axis = 2) -> Pre
     cases = with_patients(cases, given.get("--patient"), splits)
     items = encode_cases(cases, folder, description, axis=axis)
     ct = is_ct(cases, folder, description)
-    write_prepared(items, out, {}, labels=tuple(description.labels), ct=ct)
+    labels = description.labels
+    write_prepared(items, out, {}, labels=tuple(labels), values=tuple(labels.values()), ct=ct)
     return open_prepared(out)
 
 
@@ -124,12 +126,15 @@ def test_classes_weights_and_splits_of_the_source_come_back(tmp_path):
         dataclasses.replace(it, masks=it.masks * 2, weights=weights[: len(it.masks)])
         for it in items
     ]
-    found = prepare(items, tmp_path / "a", labels=("background", "red", "blue"))
+    labels, values = ("background", "red", "blue"), (0, 3, 400)
+    found = prepare(items, tmp_path / "a", labels=labels, values=values)
     options = export_cases(found, tmp_path / "folder")
     assert options == ["--splits", str(tmp_path / "folder" / "splits.csv")]
     again = imported(tmp_path / "folder", options, tmp_path / "b")
     check_same(found, again)
-    assert again.meta.labels == ("background", "red", "blue")
+    assert (again.meta.labels, again.meta.values) == (labels, values)
+    with Image.open(next((tmp_path / "folder" / "labelsTr").iterdir())) as file:
+        assert np.unique(np.array(file)).tolist() == [0, 400]
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])

@@ -481,6 +481,14 @@ def folder(some, tmp_path) -> Path:
     return tmp_path / "out"
 
 
+def test_data_of_before_that_name_no_values_are_opened(some, tmp_path):
+    write_prepared(some, tmp_path / "out", {}, labels=("none", "lesion"))
+    content = json.loads((tmp_path / "out" / "meta.json").read_text())
+    del content["values"]
+    (tmp_path / "out" / "meta.json").write_text(json.dumps(content))
+    assert open_prepared(tmp_path / "out").meta.values == ()
+
+
 def _alter(path: Path, change: Any) -> None:
     path.write_bytes(change(path.read_bytes()))
 
@@ -528,6 +536,8 @@ def _item(folder: Path, **change: Any) -> None:
         (lambda f: _meta(f, labels=[1]), r"labels\[0\] must be a str, got 1"),
         (lambda f: _meta(f, labels=["a"] * 300), "at most 256 labels"),
         (lambda f: _meta(f, labels=["a", "b", "c"]), "masks.bin must have 300 bytes, got 40"),
+        (lambda f: _meta(f, labels=["a", "b"], values=[0, 0]), "values must be empty or 2 ascend"),
+        (lambda f: _meta(f, values=[0, 1]), "its values must be empty or 0 ascending numbers"),
         (lambda f: _meta(f, normalize={"kind": "window"}), "data.normalize.low must be one number"),
         (lambda f: _meta(f, normalize={"low": [float("inf")]}), "normalize.low must be finite"),
         (lambda f: _meta(f, normalize=[]), "meta.json.normalize must be an object"),

@@ -45,6 +45,9 @@ def export_cases(
     """
     cases = _cases(prepared)
     weights, meta = _rater_weights(prepared), prepared.meta
+    labels = meta.labels or ("background", "foreground")
+    values = meta.values or tuple(range(len(labels)))
+    by_class = np.array(values, np.min_scalar_type(values[-1]))
     volumes, fits_png = cases[0].geometry is not None, meta.dtype in ("uint8", "uint16")
     ending = ".nii.gz" if volumes else ".png" if fits_png else ".tif"
     colour = ending == ".png" and meta.channels == 3 and meta.dtype == "uint8"
@@ -59,7 +62,7 @@ def export_cases(
             for j, channel in enumerate([image] if colour else image[:, None]):
                 path = folder / f"images{kind}" / f"{case.name}_{j:04}{ending}"
                 _write_image(path, channel, case.geometry)
-            for j, mask in enumerate(masks[:, None]):
+            for j, mask in enumerate(by_class[masks][:, None]):
                 path = folder / f"labels{kind}" / f"{case.name}_r{j}{ending}"
                 _write_image(path, mask, case.geometry)
             if progress is not None:
@@ -68,7 +71,7 @@ def export_cases(
         names = ["RGB"] if colour else ["CT" if ct else str(j) for j in range(meta.channels)]
         dataset = {
             "channel_names": dict(enumerate(names)),
-            "labels": {n: i for i, n in enumerate(meta.labels or ("background", "foreground"))},
+            "labels": dict(zip(labels, values, strict=True)),
             "numTraining": sum(case.split != "test" for case in cases),
             "file_ending": ending,
             **({"rater_weights": weights} if weights else {}),

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from mue.config.schema import MAX_VALUE
 from mue.data.images.reader import ENDINGS
 from mue.data.prepared.item import Rejected
 from mue.data.prepared.splits import SPLITS, Split, split_of
@@ -113,6 +114,8 @@ def _labels(given: Mapping[str, Any]) -> dict[str, int]:
         raise MueError(f"labels must have different values, 0 for the background, got {labels}")
     if labels and not 2 <= len(labels) <= 255:
         raise MueError(f"labels must name the background and 1 to 254 classes, got {len(labels)}")
+    if labels and max(labels.values()) > MAX_VALUE:
+        raise MueError(f"labels must have values up to {MAX_VALUE}, got {max(labels.values())}")
     return labels
 
 

@@ -47,7 +47,9 @@ class Slices:
         meta = prepared.meta
         self.device = torch.device("cpu") if device is None else device
         self.on_device, self.seed = on_device, seed
-        self.config = config or DataConfig(normalize=meta.normalize, labels=meta.labels)
+        self.config = config or DataConfig(
+            normalize=meta.normalize, labels=meta.labels, values=meta.values
+        )
         member = prepared.members(split)
         if not len(member):
             raise MueError(

@@ -31,6 +31,7 @@ def statistics(prepared: Prepared) -> DataStatistics:
         images={split: len(index) for split, index in member.items()},
         channels=prepared.meta.channels,
         labels=prepared.meta.labels,
+        values=prepared.meta.values,
         normalize=prepared.meta.normalize,
         shortest=(low[0], low[1]),
         longest=(high[0], high[1]),

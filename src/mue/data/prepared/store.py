@@ -34,7 +34,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from mue.atomic import new_folder
-from mue.config.schema import NormalizeConfig, from_dict
+from mue.config.schema import NormalizeConfig, check_values, from_dict
 from mue.data.images.image import Geometry
 from mue.data.normalize import choose_normalization
 from mue.data.prepared.encode import (
@@ -71,7 +71,8 @@ class Meta:
     images: int  # how many
     dtype: Dtype
     channels: int
-    labels: tuple[str, ...]  # the classes, the background first; empty: one mask, not classes
+    labels: tuple[str, ...]  # the classes, the background first; empty: one mask without a name
+    values: tuple[int, ...] = ()  # of the classes in the files; empty: 0, 1, 2, …
     normalize: NormalizeConfig  # what suits these images
     left_out: int
 
@@ -193,6 +194,7 @@ def write_prepared(
     origin: dict[str, Any],
     *,
     labels: Sequence[str] = (),
+    values: Sequence[int] = (),
     ct: bool = False,
     skip_bad: bool = False,
 ) -> tuple[Rejected, ...]:
@@ -202,8 +204,8 @@ def write_prepared(
     copied in order at the end where they were not. Returns what could not be imported, which
     without `skip_bad` is an error.
 
-    `labels` names the classes, the background first. `ct` says that values are Hounsfield units,
-    which decides their normalization.
+    `labels` names the classes, the background first, and `values` are theirs in the files. `ct`
+    says that pixels are Hounsfield units, which decides their normalization.
     """
     entries: dict[Key, _Entry] = {}
     rejected: list[Rejected] = []
@@ -245,6 +247,7 @@ def write_prepared(
             dtype=cast("Any", dtype.name),
             channels=channels,
             labels=tuple(labels),
+            values=tuple(values),
             normalize=choose_normalization(
                 dtype,
                 ct=ct,
@@ -448,7 +451,11 @@ def _read_meta(path: Path, content: bytes) -> tuple[Meta, dict[str, Any], dict[s
             raise MueError("it is no object")
         if (form := given["format"]) != FORMAT:
             raise MueError(f"its format must be {FORMAT!r}, got {form!r}")
-        meta = from_dict(Meta, {f.name: given[f.name] for f in fields(Meta)}, META)
+        known = {
+            f.name: given[f.name] for f in fields(Meta) if f.name in given or f.name != "values"
+        }
+        meta = from_dict(Meta, known, META)  # older data have no `values`
+        check_values(meta.values, meta.labels, "its values")
         origin, digests = given["origin"], given["sha256"]
         if not isinstance(origin, dict) or not isinstance(digests, dict):
             raise MueError("its origin and sha256 must be objects")
