@@ -21,6 +21,11 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
+def records(*names: str) -> set[str]:
+    """What a folder holds beside the answers to images of these names."""
+    return {"mue-predict.json", *(f"mue-predict/{name}.json" for name in names)}
+
+
 @pytest.fixture
 def images(tmp_path) -> list[Path]:
     paths = [tmp_path / "images" / f"{name}.png" for name in ("one", "two")]
@@ -53,7 +58,7 @@ def test_image_files_are_answered_as_arrays_are(trained, images, tmp_path):
                 y = torch.from_numpy(np.array(file)).float() / 255
             torch.testing.assert_close(y, h.y[0, j, 0], atol=0.51 / 255, rtol=0)
     names = {f"{p.stem}-{part}.png" for p in images for part in ("1", "2", "3", "answers")}
-    assert set(files(out)) == {*names, "mue-predict.json"}
+    assert set(files(out)) == names | records("one", "two")
     assert {path.name for path in written.files} == names
 
 
@@ -122,7 +127,7 @@ def test_every_format_of_a_volume_is_written(trained, volume, tmp_path):
     )
     endings = ("-answers.png", ".json", ".nii.gz", "-expected.nii.gz", ".npz")
     assert {p.name for p in result.files} == {f"volume{ending}" for ending in endings}
-    assert set(files(out)) == {p.name for p in result.files} | {"mue-predict.json"}
+    assert set(files(out)) == {p.name for p in result.files} | records("volume")
     image, source = nifti(out / "volume.nii.gz"), nifti(volume)
     assert np.array_equal(image.get_sform(), source.get_sform())
     summary = json.loads((out / "volume.json").read_text())
@@ -145,6 +150,36 @@ def test_what_is_done_is_skipped_and_other_formats_are_added(trained, images, tm
     more = mue.predict(trained, images, out=out, format=["json", "npz"], device="cpu")
     assert more.done == 0
     assert (out / "one.npz").exists()
+
+
+def test_another_image_of_the_same_name_is_answered_anew(trained, images, tmp_path):
+    """Each hospital has its `one.png`, and a file may be replaced by a better one."""
+    out, formats = tmp_path / "out", ["png", "json", "npz"]
+    other = tmp_path / "other" / "one.png"
+    other.parent.mkdir()
+    images[1].rename(other)
+    arguments = {"out": out, "device": "cpu"}
+    mue.predict(trained, images[:1], format=formats, **arguments)
+    assert mue.predict(trained, images[:1], format=formats, **arguments).done == 1
+    result = mue.predict(trained, [other], format=["json"], **arguments)
+    alone = mue.predict(trained, [other], format=["json"], out=tmp_path / "alone", device="cpu")
+    assert (result.done, result.report) == (0, alone.report)
+    assert files(out) == files(tmp_path / "alone")  # nothing is left of the other image
+    record = json.loads((out / "mue-predict" / "one.json").read_text())
+    assert (record["image"], record["files"]) == ([str(other)], ["one.json"])
+    moved = other.rename(tmp_path / "one.png")  # the same image
+    assert mue.predict(trained, [moved], format=["json"], **arguments).done == 1
+
+
+@pytest.mark.parametrize("content", ["{bad", "[1]", "{}", '{"files": 3}', '{"files": [[]]}'])
+def test_a_damaged_record_of_an_image_is_written_again(trained, images, tmp_path, content):
+    out = tmp_path / "out"
+    arguments = {"out": out, "format": ["json"], "device": "cpu"}
+    mue.predict(trained, images[:1], **arguments)
+    before = files(out)
+    (out / "mue-predict" / "one.json").write_text(content)
+    assert mue.predict(trained, images[:1], **arguments).done == 0
+    assert files(out) == before
 
 
 def test_a_folder_within_the_folder_is_no_reason_to_refuse_it(
@@ -203,7 +238,7 @@ def test_bad_images_are_left_out_and_named(trained, images, tmp_path):
     )
     assert len(result.rejected) == 1
     assert "one.png must be an image file" in result.rejected[0]
-    assert set(files(out)) == {"two.json", "mue-predict.json"}
+    assert set(files(out)) == {"two.json"} | records("two")
     assert told == [("run", 1, 2), ("run", 2, 2)]
 
 
@@ -221,11 +256,11 @@ def test_nothing_is_written_of_an_image_that_one_format_cannot_hold(trained, ima
 
 
 def test_processes_share_the_images(trained, images, tmp_path):
-    """Two processes by torchrun write what one does."""
+    """Two processes by torchrun write what one does, and each image is answered by one of them."""
     alone, out = tmp_path / "alone", tmp_path / "out"
     mue.predict(trained, images, out=alone, format=["npz", "json"], device="cpu")
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command = ["predict", trained, images[0].parent, "--out", out, "--device", "cpu"]
+    command = ["predict", trained, images[0].parent, "--out", out, "--device", "cpu", "--json"]
     done = subprocess.run(
         [*launcher, "--nproc-per-node=2", "-m", "mue", *command, "--format", "npz", "json"],
         capture_output=True,
@@ -233,7 +268,17 @@ def test_processes_share_the_images(trained, images, tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
+    for path in images:
+        assert done.stdout.count(str(path)) == 1
     assert files(out) == files(alone)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_process_answers_its_share_alone(trained, images, tmp_path, monkeypatch, rank):
+    monkeypatch.setenv("RANK", str(rank))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    result = mue.predict(trained, images, out=tmp_path / "out", format=["json"], device="cpu")
+    assert [found["image"] for found in result.report] == [str(images[rank])]
 
 
 @pytest.mark.usefixtures("unchecked")

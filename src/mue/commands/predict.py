@@ -19,9 +19,11 @@ from mue.data.images.image import Axis, RawImage
 from mue.devices import Device, choose_device
 from mue.errors import MueError
 from mue.inference.files import (
+    RECORDS,
     SETTINGS,
     InputFile,
     find_inputs,
+    input_digest,
     network_input,
     read_input,
     require_different_names,
@@ -124,8 +126,8 @@ def predict(
     """Answer image files, folders of them and DICOM series.
 
     Every file is read before the first answer is computed or written. With `out`, images whose
-    answers are there already are skipped, and under `torchrun` each process takes its share, which
-    it reads before it writes.
+    answers are there already are skipped, by the digest of their files, and under `torchrun` each
+    process takes its share, which it reads before it writes.
 
     Args:
         model: A bundled model, a run folder, or a predictor.
@@ -179,13 +181,14 @@ def predict(
     require_different_names(inputs)
     inputs = inputs[env_int("RANK", 0) :: env_int("WORLD_SIZE", 1)]
     share = len(inputs)
-    inputs = [f for f in inputs if not all((_path(folder, f, _LAST[n])).exists() for n in format)]
+    inputs = [file for file in inputs if not _is_answered(folder, file, format)]
     if not skip_bad:
         for file in inputs:  # nothing is written if one of them is bad
             read_input(file, c, axis)
     report, files, rejected = list[dict[str, Any]](), list[Path](), list[str]()
     for i, file in enumerate(inputs):
         try:
+            digest = input_digest(file)
             prediction = answer(file, read_input(file, c, axis))
             content = _encoded(prediction, format, predictor)
         except MueError as error:
@@ -193,10 +196,15 @@ def predict(
                 raise
             rejected.append(str(error))
         else:
+            before = _record(folder, file)
+            if before.get("sha256") != digest:  # of another image, or there is none
+                _path(folder / RECORDS, file, ".json").unlink(missing_ok=True)
             with transaction():
                 if not (folder / SETTINGS).exists():  # first, so that no other process is refused
                     write_atomic(folder / SETTINGS, settings)
-                files += _write(prediction, content, folder, file, predictor, png="png" in format)
+                written = _write(prediction, content, folder, file, predictor, png="png" in format)
+                _write_record(folder, file, digest, written, before)
+            files += written
             report.append(prediction.summary())
         tell(loaded.name, share - len(inputs) + i + 1, share)
     return PredictionResult(report, (), tuple(files), share - len(inputs), tuple(rejected), folder)
@@ -234,6 +242,41 @@ def _require_same(folder: Path, settings: bytes) -> None:
                 f"{folder} holds answers with {name} = {before.get(name)}, and this is {value}; "
                 "take another folder"
             )
+
+
+def _record(folder: Path, file: InputFile) -> dict[str, Any]:
+    """Which image the answers of the name of an input are about; {} where that is not known."""
+    path = _path(folder / RECORDS, file, ".json")
+    try:
+        found = json.loads(path.read_bytes()) if path.is_file() else {}
+        known = isinstance(found, dict) and all(isinstance(n, str) for n in found["files"])
+        return found if known else {}
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return {}
+
+
+def _is_answered(folder: Path, file: InputFile, formats: Sequence[Format]) -> bool:
+    """Whether the answers to this image, not to another of its name, are there in all formats."""
+    names, record = {f"{file.name}{_LAST[name]}" for name in formats}, _record(folder, file)
+    there = names <= set(record.get("files", ())) and all((folder / n).exists() for n in names)
+    return there and record.get("sha256") == input_digest(file)
+
+
+def _write_record(
+    folder: Path, file: InputFile, digest: str, written: Sequence[Path], before: dict[str, Any]
+) -> None:
+    """Say which image was answered, and by which files: those of another image are removed."""
+    names = {path.relative_to(folder).as_posix() for path in written}
+    if before.get("sha256") == digest:
+        names.update(before["files"])
+    else:
+        for name in set(before.get("files", ())) - names:
+            if (folder / name).resolve().is_relative_to(folder.resolve()):
+                (folder / name).unlink(missing_ok=True)
+    paths = [str(path) for path in file.paths]
+    record = {"image": paths, "sha256": digest, "files": sorted(names)}
+    content = (json.dumps(record, indent=2) + "\n").encode()
+    write_atomic(_path(folder / RECORDS, file, ".json"), content)
 
 
 def _path(folder: Path, file: InputFile, ending: str) -> Path:

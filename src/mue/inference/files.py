@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import warnings
@@ -24,6 +25,8 @@ from mue.errors import MueError
 
 SETTINGS = "mue-predict.json"
 """What a folder of answers holds beside them: the model and the settings that gave them."""
+RECORDS = "mue-predict"
+"""A folder in it: for the answers called NAME, NAME.json says which image they are about."""
 _LUMA = np.array([0.299, 0.587, 0.114])  # of red, green and blue in grey, as in ITU-R 601
 
 
@@ -51,6 +54,20 @@ def find_inputs(paths: Iterable[str | Path], channels: int) -> list[InputFile]:
             name = path.name if path == given else str(path.relative_to(given))
             found.append(InputFile(_stem(name), (path,)))
     return found if channels == 1 else list(_joined_channels(found, channels))
+
+
+def input_digest(file: InputFile) -> str:
+    """The sha256 of the files of an input, in the order of their names; "" of a damaged one."""
+    found = hashlib.sha256()
+    try:
+        for path in file.paths:
+            parts = sorted(path.iterdir()) if path.is_dir() else [path]
+            for part in (p for p in parts if p.is_file() and p.name[0] != "."):
+                with part.open("rb") as opened:
+                    found.update(hashlib.file_digest(opened, "sha256").digest())
+    except OSError:  # it is read again, and then refused with a reason
+        return ""
+    return found.hexdigest()
 
 
 def require_different_names(files: Iterable[InputFile]) -> None:
