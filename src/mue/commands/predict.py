@@ -161,7 +161,7 @@ def predict(
     tell = progress or (lambda *_: None)
 
     def answer(file: InputFile, raw: RawImage) -> Prediction:
-        x = network_input(raw.pixels, data.normalize)
+        x = network_input(raw.pixels, data.normalize, raw.bits)
         d = len(x)
         modes = predictor.modes(
             x, by=by, coverage=coverage, volume=d > 1, on_slice=lambda i: tell("slices", i, d)

@@ -90,7 +90,8 @@ class NormalizeConfig(_Section):
 
     section = "data.normalize"
     kind: Literal["unit", "range", "window", "zscore"] = "unit"
-    """`unit`: floats as they are, integers divided by the maximum of their type. `range`:
+    """`unit`: floats in 0..1 as they are, unsigned integers divided by the maximum of their type or
+    of the bits that DICOM stores. `range`:
     (x - low) / (high - low). `window`: clipped to [low, high], then (x - mean) / deviation, as for
     CT. `zscore`: each image by its own mean and deviation."""
     low: Annotated[tuple[float, ...], _FINITE] = ()

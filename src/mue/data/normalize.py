@@ -15,10 +15,12 @@ def normalize(
     x: Shaped[Tensor, "b c h w"],
     config: NormalizeConfig,
     moments: Float[Tensor, "2 b c"] | None = None,
+    bits: int | None = None,
 ) -> Float[Tensor, "b c h w"]:
     """Images, as in their files, normalized as `data.normalize` says.
 
-    `moments` are mean and deviation of the whole images that x are patches of (`zscore`).
+    `moments` are mean and deviation of the whole images that x are patches of (`zscore`), `bits`
+    those of an integer that are in use, if not all of its type (`unit`).
 
     >>> normalize(torch.tensor([[[[0, 51, 255]]]], dtype=torch.uint8), NormalizeConfig())
     tensor([[[[0.0000, 0.2000, 1.0000]]]])
@@ -29,7 +31,7 @@ def normalize(
     if config.kind == "unit":
         if x.is_floating_point() or x.dtype == torch.bool:
             return x.float()
-        return x.float() / torch.iinfo(x.dtype).max
+        return x.float() / (torch.iinfo(x.dtype).max if bits is None else (1 << bits) - 1)
     x = x.float()
     if config.kind == "zscore":
         if moments is None:

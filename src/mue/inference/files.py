@@ -17,7 +17,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from mue.config.schema import NormalizeConfig
-from mue.data.images.image import Axis, RawImage, check_fit
+from mue.data.images.image import Axis, RawImage, check_fit, common_bits
 from mue.data.images.picture import picture_channels
 from mue.data.images.reader import DICOM_ENDINGS, ENDINGS, read_image_file
 from mue.data.normalize import normalize
@@ -174,7 +174,8 @@ def read_input(file: InputFile, channels: int, axis: Axis = 2) -> RawImage:
     raws = [_read(path, axis) for path in file.paths]
     for path, raw in zip(file.paths[1:], raws[1:], strict=True):
         check_fit(path, raw, raws[0], file.paths[0])
-    raw = replace(raws[0], pixels=np.concatenate([raw.pixels for raw in raws]))
+    pixels = np.concatenate([raw.pixels for raw in raws])
+    raw = replace(raws[0], pixels=pixels, bits=common_bits(raws))
     return with_channels(raw, channels, str(file))
 
 
@@ -204,19 +205,20 @@ def _read(path: Path, axis: Axis) -> RawImage:
 
 
 def network_input(
-    pixels: Shaped[np.ndarray, "c d h w"], config: NormalizeConfig
+    pixels: Shaped[np.ndarray, "c d h w"], config: NormalizeConfig, bits: int | None = None
 ) -> Float[Tensor, "d c h w"]:
     """Slices as a network takes them, each normalized by itself as in training.
 
-    A model whose images are divided by the maximum of their type has learned from bytes. The range
-    of a scan, with values below 0 or beyond 1 as real numbers, its type does not tell: such a slice
-    is scaled by its own range, as the crops of LIDC-IDRI are.
+    Unsigned values are divided by the maximum of their type, or of the `bits` that DICOM stores. A
+    model that does so (`unit`) has not learned from others (`Slices` refuses them): a slice of a
+    scan, with values below 0 or beyond 1 as real numbers, is scaled by its own range, as the crops
+    of LIDC-IDRI are.
     """
     slices = torch.from_numpy(np.ascontiguousarray(pixels.swapaxes(0, 1)))
     each = slices.split(1)
     if config.kind == "unit" and pixels.dtype.kind in "if":
         each = map(_scaled, each)
-    return torch.cat([normalize(x, config) for x in each])
+    return torch.cat([normalize(x, config, bits=bits) for x in each])
 
 
 def _scaled(x: Shaped[Tensor, "1 c h w"]) -> Shaped[Tensor, "1 c h w"]:

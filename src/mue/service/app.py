@@ -298,7 +298,7 @@ class Service:
 
         def decode() -> tuple[Upload, torch.Tensor]:
             upload = read_upload(parts, asked.index, channels, self.settings)
-            return upload, as_input(upload.pixels, normalization)
+            return upload, as_input(upload.pixels, normalization, upload.raw.bits)
 
         upload, x = await self.run(decode)
         try:

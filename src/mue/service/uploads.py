@@ -104,11 +104,12 @@ def _slice(raw: RawImage, index: int) -> RawImage:
         geometry = replace(geometry, affine=affine, shape=(shape[0], shape[1], shape[2]))
     if len(files) == raw.pixels.shape[1]:
         files = (files[index],)
-    return RawImage(np.array(raw.pixels[:, index : index + 1]), geometry, files)
+    pixels = np.array(raw.pixels[:, index : index + 1])
+    return RawImage(pixels, geometry, files, raw.bits)
 
 
 def as_input(
-    pixels: Shaped[np.ndarray, "c h w"], config: NormalizeConfig
+    pixels: Shaped[np.ndarray, "c h w"], config: NormalizeConfig, bits: int | None = None
 ) -> Float[Tensor, "1 c h w"]:
     """A slice as a network takes it, by the rule of `mue predict`."""
-    return network_input(pixels[:, None], config)
+    return network_input(pixels[:, None], config, bits)

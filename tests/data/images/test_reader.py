@@ -450,6 +450,26 @@ def test_formats_whose_decoders_fall_are_not_opened(tmp_path, form):
                 read_image_file(tmp_path / name)
 
 
+@pytest.mark.parametrize("preamble", [b"II*\0\x08\0\0\0", b"MM\0*", b"BM"])
+def test_dicom_with_the_preamble_of_another_format_is_dicom(ct_slice, tmp_path, preamble):
+    """Scanners of GE write the header of a TIFF before it."""
+    path, voxels = tmp_path / "a.dcm", random((4, 5), "int16") % 4096
+    ct_slice(voxels, 0.0, "1.2").save_as(path, enforce_file_format=True)
+    content = path.read_bytes()
+    path.write_bytes(preamble + content[len(preamble) :])
+    assert np.array_equal(read_image_file(path).pixels[0, 0], voxels - 1024)
+
+
+@pytest.mark.parametrize(("stored", "wanted"), [(12, 12), (16, None)])
+def test_the_bits_that_dicom_stores_are_known(ct_slice, tmp_path, stored, wanted):
+    data = ct_slice(random((4, 5), "uint16") % 4096, 0.0, "1.2", BitsStored=stored)
+    data.save_as(tmp_path / "scaled.dcm", enforce_file_format=True)
+    assert read_image_file(tmp_path / "scaled.dcm").bits is None  # Hounsfield units
+    del data.RescaleSlope, data.RescaleIntercept
+    data.save_as(tmp_path / "plain.dcm", enforce_file_format=True)
+    assert read_image_file(tmp_path / "plain.dcm").bits == wanted
+
+
 def test_dicom_of_5000_nested_sequences_is_refused(ct_slice, tmp_path):
     ct_slice(np.zeros((2, 2)), 0.0, "1.2").save_as(tmp_path / "a.dcm", enforce_file_format=True)
     data = (tmp_path / "a.dcm").read_bytes()

@@ -13,7 +13,7 @@ from jaxtyping import Shaped, UInt8
 
 from mue.data.folder.layout import CaseFiles, Description
 from mue.data.folder.processes import available_cores, map_in_processes
-from mue.data.images.image import Axis, check_fit
+from mue.data.images.image import Axis, check_fit, common_bits
 from mue.data.images.picture import picture_channels
 from mue.data.images.reader import decode_file, modality
 from mue.data.prepared.encode import Encoded, encode
@@ -185,6 +185,7 @@ def _slices(
             masks=np.stack([mask[k] for mask in masks]),
             weights=case.weights,
             geometry=image.geometry,
+            bits=common_bits(channels),
         )
 
 

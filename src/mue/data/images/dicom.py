@@ -20,6 +20,23 @@ _MAX_FRAMES = 1 << 16  # of a series
 _TOLERANCE = 0.1  # of the distance of two slices
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class DicomImage:
+    """An image or a series as it is read.
+
+    Attributes:
+        voxels: Values in the units of the scan.
+        affine: Of the voxels, where the slices have positions.
+        files: In the order of the slices.
+        bits: Stored bits of a value, where its type has more.
+    """
+
+    voxels: Shaped[np.ndarray, "c k j i"]
+    affine: Float[np.ndarray, "4 4"] | None
+    files: tuple[ImageFile, ...]
+    bits: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class _Frame:
     """A slice of a series: its place in a file and in space."""
@@ -56,10 +73,8 @@ def read_series_uid(path: Path) -> str:
     return str(_header(path).get("SeriesInstanceUID"))
 
 
-def read_dicom(
-    path: ImageFile | SeriesInMemory,
-) -> tuple[Shaped[np.ndarray, "c k j i"], Float[np.ndarray, "4 4"] | None, tuple[ImageFile, ...]]:
-    """Values in the units of the scan, the affine where slices have positions, and the files.
+def read_dicom(path: ImageFile | SeriesInMemory) -> DicomImage:
+    """The image of a file or a series.
 
     A folder holds one series. The slices come in the order of their positions; one that is missing
     between others is an error. An error is a clause that follows on the path.
@@ -92,7 +107,16 @@ def read_dicom(
         if frame.file not in decoded:
             decoded = {frame.file: _pixels(frame.file)}  # c k j i
         slices.append(decoded[frame.file][:, frame.number])
-    return np.stack(slices, axis=1), affine, tuple(dict.fromkeys(f.file for f in frames))
+    voxels, in_order = np.stack(slices, axis=1), tuple(dict.fromkeys(f.file for f in frames))
+    return DicomImage(voxels, affine, in_order, _stored_bits(heads, voxels.dtype))
+
+
+def _stored_bits(heads: Sequence[Dataset], dtype: np.dtype) -> int | None:
+    """Bits of 16 that are in use, unless values were rescaled or looked up."""
+    if dtype != np.uint16 or any(map(_has_palette, heads)):
+        return None
+    bits = max(int(head.get("BitsStored", 16)) for head in heads)
+    return bits if 0 < bits < 16 else None
 
 
 def frame_order(head: Dataset) -> list[int]:
@@ -219,7 +243,7 @@ def _pixels(file: ImageFile) -> Shaped[np.ndarray, "c k j i"]:
         raise MueError(f"is compressed as {syntax.name}, which needs a package: {missing}")
     values = decode_pixels(data)
     colour = int(data.get("SamplesPerPixel", 1)) > 1
-    if data.get("PhotometricInterpretation") == "PALETTE COLOR":
+    if _has_palette(data):
         values, colour = apply_color_lut(values, data), True
     elif not colour:
         white_first = data.get("PhotometricInterpretation") == "MONOCHROME1"
@@ -228,6 +252,10 @@ def _pixels(file: ImageFile) -> Shaped[np.ndarray, "c k j i"]:
         values = _rescaled(values, data)
     values = values if colour else values[..., None]
     return values.reshape(-1, *values.shape[-3:]).transpose(3, 0, 1, 2)
+
+
+def _has_palette(data: Dataset) -> bool:
+    return data.get("PhotometricInterpretation") == "PALETTE COLOR"
 
 
 def _rescaled(values: np.ndarray, data: Dataset) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 import io
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -131,6 +131,13 @@ class RawImage:
     pixels: Shaped[np.ndarray, "c d h w"]  # d slices, 1 for a picture
     geometry: Geometry | None  # None for a picture
     files: tuple[ImageFile, ...]  # one, or those of a DICOM series in the order of its slices (k)
+    bits: int | None = None  # of unsigned values, where DICOM says that fewer are stored than 16
+
+
+def common_bits(channels: Sequence[RawImage]) -> int | None:
+    """The bits in use of channels that are one image, if these are the same in all."""
+    bits = {channel.bits for channel in channels}
+    return bits.pop() if len(bits) == 1 else None
 
 
 def check_fit(path: Path, other: RawImage, image: RawImage, image_path: Path) -> None:

@@ -6,6 +6,7 @@ third of a second.
 
 import stat
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -95,6 +96,8 @@ def _decode(path: ImageFile | SeriesInMemory, axis: Axis, mask: bool) -> RawImag
         raise MueError(f"has {info.st_size} bytes; at most {MAX_BYTES} are read")
     with path.open("rb") as file:
         head = file.read(132)
+        if head[128:] == b"DICM":  # before it, a scanner may write the header of a TIFF
+            return _dicom(path, axis, mask)
         if head.startswith((png.SIGNATURE, *_PICTURES)):
             data = head + file.read()
             is_png = head.startswith(png.SIGNATURE)
@@ -109,7 +112,7 @@ def _decode(path: ImageFile | SeriesInMemory, axis: Axis, mask: bool) -> RawImag
         from mue.data.images.nifti import read_nifti
 
         return _volume(*read_nifti(path), (path,), axis, mask)
-    if head[128:] == b"DICM" or path.name.lower().endswith(DICOM_ENDINGS):
+    if path.name.lower().endswith(DICOM_ENDINGS):  # without a preamble
         return _dicom(path, axis, mask)
     raise MueError("is not PNG, JPEG, GIF, BMP, WebP, TIFF, NIfTI, DICOM or npy; convert it")
 
@@ -117,7 +120,11 @@ def _decode(path: ImageFile | SeriesInMemory, axis: Axis, mask: bool) -> RawImag
 def _dicom(path: ImageFile | SeriesInMemory, axis: Axis, mask: bool) -> RawImage:
     from mue.data.images.dicom import read_dicom
 
-    return _volume(*read_dicom(path), axis, mask)
+    found = read_dicom(path)
+    return replace(
+        _volume(found.voxels, found.affine, found.files, axis, mask),
+        bits=found.bits,
+    )
 
 
 def modality(path: Path) -> str:

@@ -62,6 +62,8 @@ class Slices:
                 f"data.labels must be {meta.labels} (the classes of {prepared.folder}), "
                 f"got {labels}"
             )
+        if self.config.normalize.kind == "unit":
+            _check_unit(prepared)
         items = prepared.items[member]
         member = member[np.lexsort((items["w"], items["h"]))]  # stable: by size, then as they were
         items = prepared.items[member]
@@ -72,6 +74,7 @@ class Slices:
         self._channels, self._packed = meta.channels, prepared.packed
         self._classes = 1 if prepared.packed else len(meta.labels)
         self._total_raters, self._dtype = prepared.raters, meta.dtype
+        self._bits = meta.bits[0] if meta.bits else None
         self._bounded = self.config.normalize.kind == "unit" and meta.dtype.startswith("uint")
         self._bit = torch.arange(7, -1, -1, device=self.device, dtype=torch.uint8)
 
@@ -232,7 +235,8 @@ class Slices:
     ) -> Float[Tensor, "b c h w"]:
         if self._dtype == "uint16":
             images = images.view(torch.uint16)
-        return normalize(images, self.config.normalize, self._moments[:, which].to(self.device))
+        moments = self._moments[:, which].to(self.device)
+        return normalize(images, self.config.normalize, moments, self._bits)
 
     def _one_hot(self, masks: Float[Tensor, "b r h w"]) -> Float[Tensor, "b r c h w"]:
         """Masks as answers: one channel, or one for each class."""
@@ -244,6 +248,22 @@ class Slices:
     def _to_device(self, rows: Tensor) -> Tensor:
         pinned = rows.pin_memory() if self.device.type == "cuda" and not rows.is_cuda else rows
         return pinned.to(self.device, non_blocking=True)
+
+
+def _check_unit(prepared: Prepared) -> None:
+    """Refuse values whose maximum is not known, which new images would be scaled by differently."""
+    meta, why = prepared.meta, ""
+    if meta.dtype.startswith("int"):
+        why = f"are of the type {meta.dtype}"
+    elif meta.dtype == "float32" and (prepared.images.min() < 0 or prepared.images.max() > 1):
+        why = f"are {prepared.images.min():g} to {prepared.images.max():g}"
+    elif len(meta.bits) > 1:
+        why = f"have {' and '.join(map(str, meta.bits))} bits"
+    if why:
+        raise MueError(
+            "data.normalize.kind must be range, window or zscore for values that are not in 0..1 "
+            f"and have no common maximum, got unit, and those of {prepared.folder} {why}"
+        )
 
 
 def _members(

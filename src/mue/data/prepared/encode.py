@@ -32,6 +32,7 @@ class Encoded(NamedTuple):
         foreground: Values of the annotated pixels that are listed.
         image: Its values, little endian.
         masks: A bit for each pixel, or with several classes a byte, for each rater.
+        bits: Of unsigned values, where fewer are in use than their type has.
     """
 
     row: Row
@@ -41,6 +42,7 @@ class Encoded(NamedTuple):
     foreground: Shaped[np.ndarray, "c n"]
     image: Shaped[np.ndarray, "c h w"]
     masks: UInt8[np.ndarray, "r n"]
+    bits: int | None
 
 
 @cache
@@ -76,6 +78,7 @@ def encode(item: Item, labels: Sequence[str]) -> Encoded | Rejected:
         flat[:, pixels],
         np.ascontiguousarray(item.image, item.image.dtype.newbyteorder("<")),
         np.packbits(masks, axis=1) if len(labels) <= 2 else np.ascontiguousarray(masks),
+        item.bits,
     )
 
 

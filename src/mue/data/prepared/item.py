@@ -46,12 +46,14 @@ class Item(Row):
         masks: The class of each pixel by each rater; 0 is the background.
         weights: Of the raters; None weighs them equally.
         geometry: Of the volume that the slice was cut from.
+        bits: Of unsigned values, where fewer are in use than their type has.
     """
 
     image: Shaped[np.ndarray, "c h w"]
     masks: UInt8[np.ndarray, "r h w"]
     weights: tuple[float, ...] | None = None
     geometry: Geometry | None = None
+    bits: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,7 @@ class Meta:
     channels: int
     labels: tuple[str, ...]  # the classes, the background first; empty: one mask without a name
     values: tuple[int, ...] = ()  # of the classes in the files; empty: 0, 1, 2, …
+    bits: tuple[int, ...] = ()  # in use of unsigned values, of each image; empty: those of dtype
     normalize: NormalizeConfig  # what suits these images
     left_out: int
 
@@ -185,6 +186,7 @@ class _Entry(NamedTuple):
     geometry: Geometry | None
     record: bytes
     foreground: np.ndarray  # values of the annotated pixels that are listed
+    bits: int  # in use of a value
     at: tuple[int, int]  # where its pixels and its masks begin
 
 
@@ -224,6 +226,7 @@ def write_prepared(
                         found.geometry,
                         found.record,
                         found.foreground,
+                        found.bits or 8 * found.image.itemsize,
                         (images.size, masks.size),
                     )
                     images.write(found.image)
@@ -248,6 +251,7 @@ def write_prepared(
             channels=channels,
             labels=tuple(labels),
             values=tuple(values),
+            bits=_bits_in_use(ordered, dtype),
             normalize=choose_normalization(
                 dtype,
                 ct=ct,
@@ -266,6 +270,12 @@ def write_prepared(
         content = asdict(meta) | {"origin": origin, "sha256": digests}
         (folder / META).write_text(json.dumps(content, indent=2) + "\n")
     return tuple(rejected)
+
+
+def _bits_in_use(entries: Iterable[_Entry], dtype: np.dtype) -> tuple[int, ...]:
+    """Bits of unsigned values that are in use, ascending; none where these are all of the type."""
+    found = {entry.bits for entry in entries}
+    return tuple(sorted(found)) if dtype.kind == "u" and found != {8 * dtype.itemsize} else ()
 
 
 def _for_training(entries: Sequence[_Entry]) -> Sequence[_Entry]:
@@ -451,10 +461,9 @@ def _read_meta(path: Path, content: bytes) -> tuple[Meta, dict[str, Any], dict[s
             raise MueError("it is no object")
         if (form := given["format"]) != FORMAT:
             raise MueError(f"its format must be {FORMAT!r}, got {form!r}")
-        known = {
-            f.name: given[f.name] for f in fields(Meta) if f.name in given or f.name != "values"
-        }
-        meta = from_dict(Meta, known, META)  # older data have no `values`
+        optional = {"values", "bits"}  # which older data do not have
+        names = {f.name for f in fields(Meta)} - (optional - given.keys())
+        meta = from_dict(Meta, {name: given[name] for name in names}, META)
         check_values(meta.values, meta.labels, "its values")
         origin, digests = given["origin"], given["sha256"]
         if not isinstance(origin, dict) or not isinstance(digests, dict):
@@ -464,6 +473,8 @@ def _read_meta(path: Path, content: bytes) -> tuple[Meta, dict[str, Any], dict[s
         counts = meta.images >= 1 and 1 <= meta.channels <= MAX_CHANNELS
         if not counts or len(meta.labels) > MAX_CLASSES:
             raise MueError("it must have at least one image and channel, and at most 256 labels")
+        if not all(1 <= bits <= 16 for bits in meta.bits):
+            raise MueError(f"its bits must be in 1..16, got {meta.bits}")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise MueError(
             f"{path} must describe prepared images, and does not: {error}; import it again"
