@@ -154,7 +154,8 @@ def test_what_is_done_is_skipped_and_other_formats_are_added(trained, images, tm
 
 def test_another_image_of_the_same_name_is_answered_anew(trained, images, tmp_path):
     """Each hospital has its `one.png`, and a file may be replaced by a better one."""
-    out, formats = tmp_path / "out", ["png", "json", "npz"]
+    out = tmp_path / "out"
+    formats: list[Any] = ["png", "json", "npz"]
     other = tmp_path / "other" / "one.png"
     other.parent.mkdir()
     images[1].rename(other)

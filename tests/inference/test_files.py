@@ -90,6 +90,56 @@ def test_numbered_photographs_are_images_by_themselves(tmp_path):
     assert [f.name for f in find_inputs([tmp_path], 3)][:3] == names[:3]
 
 
+@pytest.mark.parametrize("numbers", [(0, 1), (1, 2), (0, 2)])
+def test_a_case_that_lacks_a_channel_is_refused(tmp_path, numbers):
+    """Each of the files alone would pass for a grey photograph, and be answered as such."""
+    for i in range(3):
+        save(tmp_path / f"a_{i:04d}.png", i)
+    for i in numbers:
+        save(tmp_path / f"b_{i:04d}.png", i)
+    a, b = find_inputs([tmp_path], 3)
+    assert read_input(a, 3).pixels[:, 0, 0, 0].tolist() == [0, 1, 2]
+    has = ", ".join(f"{i:04d}" for i in numbers)
+    words = f"each of the 3 channels that this model takes, 0000 to 0002, and b has {has}"
+    with pytest.raises(MueError, match=words):
+        read_input(b, 3)
+
+
+def test_two_files_for_one_channel_are_refused(tmp_path):
+    for name in ("a_0000.png", "a_0001.png", "a_0001.PNG", "a_0002.png"):
+        save(tmp_path / name)
+    (file,) = find_inputs([tmp_path], 3)
+    with pytest.raises(MueError, match="and a has 0000, 0001, 0001, 0002"):
+        read_input(file, 3)
+
+
+def test_cases_of_one_name_in_two_folders_keep_their_channels(tmp_path):
+    for i in range(4):
+        save(tmp_path / str(i // 2) / f"a_000{i % 2}.png", i)
+    found = find_inputs([tmp_path / "0", tmp_path / "1"], 2)
+    assert [read_input(file, 2).pixels[:, 0, 0, 0].tolist() for file in found] == [[0, 1], [2, 3]]
+
+
+@pytest.mark.parametrize(("c", "channels"), [(1, 3), (3, 1)])
+def test_the_channels_of_a_volume_are_no_colours(tmp_path, c, channels):
+    image = Nifti1Image(np.zeros((4, 3, 2, c), np.int16), np.eye(4))
+    (tmp_path / "a.nii").write_bytes(image.to_bytes())
+    with pytest.raises(MueError, match=f"must have the {channels} channels .*, and it has {c}"):
+        read_input(InputFile("a", (tmp_path / "a.nii",)), channels)
+
+
+def test_the_folder_that_one_is_in_has_its_name(tmp_path, monkeypatch, ct_slice):
+    """A series in `.` was answered as the hidden file `.nii.gz`."""
+    (tmp_path / "scan" / "below").mkdir(parents=True)
+    for k in range(2):
+        data = ct_slice(np.zeros((4, 5)), 2.0 * k, "1.2")
+        data.save_as(tmp_path / "scan" / f"{k}.dcm", enforce_file_format=True)
+    monkeypatch.chdir(tmp_path / "scan" / "below")
+    assert [file.name for file in find_inputs([".."], 1)] == ["scan"]
+    monkeypatch.chdir(tmp_path / "scan")
+    assert [file.name for file in find_inputs(["."], 1)] == ["scan"]
+
+
 def test_channels_of_different_sizes_are_refused(tmp_path):
     save(tmp_path / "a_0000.png")
     Image.new("L", (5, 3)).save(tmp_path / "a_0001.png")

@@ -27,6 +27,7 @@ SETTINGS = "mue-predict.json"
 """What a folder of answers holds beside them: the model and the settings that gave them."""
 RECORDS = "mue-predict"
 """A folder in it: for the answers called NAME, NAME.json says which image they are about."""
+_NUMBERED = re.compile(r"(.+)_(\d{4})")  # a case and a channel, as in nnU-Net
 _LUMA = np.array([0.299, 0.587, 0.114])  # of red, green and blue in grey, as in ITU-R 601
 
 
@@ -46,12 +47,12 @@ def find_inputs(paths: Iterable[str | Path], channels: int) -> list[InputFile]:
 
     The name of a file in a folder is its path there without the ending. For a model that takes
     several channels, CASE_0000, CASE_0001, … are those of CASE, as in nnU-Net, where they are of
-    one channel each and as many as the model takes.
+    one channel each; `read_input` refuses a case that lacks some of them.
     """
     found: list[InputFile] = []
     for given in map(Path, paths):
         for path in _images(given):
-            name = path.name if path == given else str(path.relative_to(given))
+            name = _last_name(given) if path == given else str(path.relative_to(given))
             found.append(InputFile(_stem(name), (path,)))
     return found if channels == 1 else list(_joined_channels(found, channels))
 
@@ -83,6 +84,11 @@ def require_different_names(files: Iterable[InputFile]) -> None:
         seen[file.name] = file
 
 
+def _last_name(path: Path) -> str:
+    """The name of a file or folder, that of the folder itself for `.` and `..`."""
+    return path.name if path.name not in ("", "..") else path.resolve().name
+
+
 def _stem(name: str) -> str:
     """A name without the ending of an image file."""
     ending = max((e for e in ENDINGS if name.lower().endswith(e)), key=len, default="")
@@ -90,25 +96,25 @@ def _stem(name: str) -> str:
 
 
 def _joined_channels(found: list[InputFile], channels: int) -> Iterator[InputFile]:
-    """CASE for CASE_0000, CASE_0001, … where these are as many as the model takes, all grey.
+    """CASE for CASE_0000, CASE_0001, … where these are several, all grey, with the model's numbers.
 
     Other files that are numbered, such as the photographs of a camera, are images by themselves.
     """
-    cases: dict[str, dict[int, Path]] = defaultdict(dict)
-    numbered = [re.fullmatch(r"(.+)_(\d{4})", one.name) for one in found]
-    for one, match in zip(found, numbered, strict=True):
-        if match:
-            cases[match[1]][int(match[2])] = one.paths[0]
-    joined = {
-        case: tuple(paths[i] for i in range(channels))
-        for case, paths in cases.items()
-        if paths.keys() == set(range(channels)) and all(map(_is_grey, paths.values()))
-    }
-    for one, match in zip(found, numbered, strict=True):
-        if match is None or match[1] not in joined:
-            yield one
-        elif int(match[2]) == 0:
-            yield InputFile(match[1], joined[match[1]])
+    cases: dict[tuple[Path, str], dict[Path, int]] = defaultdict(dict)
+    for one in found:
+        if match := _NUMBERED.fullmatch(one.name):
+            cases[one.paths[0].parent, match[1]][one.paths[0]] = int(match[2])
+    joined: dict[Path, InputFile] = {}
+    for (_, case), numbers in cases.items():
+        if len(numbers) > 1 and max(numbers.values()) < channels and all(map(_is_grey, numbers)):
+            paths = tuple(sorted(numbers, key=lambda path: numbers[path]))
+            joined |= dict.fromkeys(paths, InputFile(case, paths))
+    given = set[Path]()
+    for one in found:
+        file = joined.get(one.paths[0], one)
+        if file is one or file.paths[0] not in given:
+            yield file
+        given.add(file.paths[0])
 
 
 def _is_grey(path: Path) -> bool:
@@ -169,8 +175,10 @@ def _series_uid(path: Path) -> str:
 def read_input(file: InputFile, channels: int, axis: Axis = 2) -> RawImage:
     """The pixels of an input with as many channels as the model takes.
 
-    Grey becomes colour and colour grey where the model takes the other.
+    Grey pictures become colour and colour grey where the model takes the other.
     """
+    if len(file.paths) > 1:
+        _check_channels(file, channels)
     raws = [_read(path, axis) for path in file.paths]
     for path, raw in zip(file.paths[1:], raws[1:], strict=True):
         check_fit(path, raw, raws[0], file.paths[0])
@@ -179,12 +187,27 @@ def read_input(file: InputFile, channels: int, axis: Axis = 2) -> RawImage:
     return with_channels(raw, channels, str(file))
 
 
+def _check_channels(file: InputFile, channels: int) -> None:
+    """Refuse a case without a file for each channel, or with two."""
+    numbers = [m[2] for path in file.paths if (m := _NUMBERED.fullmatch(_stem(path.name)))]
+    wanted = [f"{i:04}" for i in range(channels)]
+    if numbers != wanted:
+        raise MueError(
+            f"{file} must be of a case with a file for each of the {channels} channels that this "
+            f"model takes, {wanted[0]} to {wanted[-1]}, and {file.name} has {', '.join(numbers)}"
+        )
+
+
 def with_channels(raw: RawImage, channels: int, name: str) -> RawImage:
-    """The same image with grey as colour, or colour as grey, where the model takes the other."""
+    """The same picture with grey as colour, or colour as grey, where the model takes the other.
+
+    The channels of a volume are no colours, unless they are bytes.
+    """
     pixels, c = raw.pixels, len(raw.pixels)
-    if (c, channels) == (1, 3):
+    picture = raw.geometry is None
+    if (c, channels) == (1, 3) and picture:
         pixels = np.broadcast_to(pixels, (3, *pixels.shape[1:]))
-    elif (c, channels) == (3, 1):
+    elif (c, channels) == (3, 1) and (picture or pixels.dtype == np.uint8):
         grey = np.tensordot(_LUMA, pixels, axes=1)[None]
         pixels = (grey if pixels.dtype.kind == "f" else grey.round()).astype(pixels.dtype)
     elif c != channels:

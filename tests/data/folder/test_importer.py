@@ -144,6 +144,15 @@ def test_grey_among_colours_becomes_coloured(tmp_path, grey):
     assert np.array_equal(found[grey].image, np.broadcast_to(pixels, (3, 4, 6)))
 
 
+@pytest.mark.parametrize("named", [(), ("T1", "T2", "FLAIR")])
+def test_a_lone_channel_among_cases_of_three_does_not_become_coloured(tmp_path, named):
+    paths = [png(tmp_path, f"{i}.png", np.full((4, 6), i)) for i in range(3)]
+    cases = [case(paths, paths[:1]), case(paths[:1], paths[:1], "b")]
+    *_, last = encode_cases(cases, tmp_path, Description(channels=named))
+    assert isinstance(last, Rejected)
+    assert "has 1 channels" in last.why
+
+
 def test_several_processes_read_and_reject_as_one_does(tmp_path, monkeypatch):
     image = png(tmp_path, "i.png", RANDOM.integers(0, 256, (6, 9)))
     volume = nifti(tmp_path, "v.nii", RANDOM.integers(0, 2, (4, 5, 6)).astype(np.uint8))

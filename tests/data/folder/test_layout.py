@@ -86,6 +86,49 @@ def test_a_folder_of_another_layout_is_refused_with_the_way_out(tmp_path):
         find_by_layout(tmp_path, Description(ending=".tif"))
 
 
+@pytest.mark.parametrize("channels", [("T1", "T2"), ()])
+def test_a_case_without_a_channel_or_with_another_is_rejected(tmp_path, channels):
+    for name, numbers in {"a": (0, 1), "b": (0, 1), "c": (0, 2), "d": (1, 2)}.items():
+        touch(tmp_path, *(f"imagesTr/{name}_000{i}.nii" for i in numbers), f"labelsTr/{name}.nii")
+    found = find_by_layout(tmp_path, Description(channels=channels))
+    assert [described(case)[0] for case in found[:2]] == ["a", "b"]
+    for case, has in zip(found[2:], ("0000, 0002", "0001, 0002"), strict=True):
+        assert isinstance(case, Rejected)
+        assert case.why == f"has files for the channels {has}, and must have them for 0000, 0001"
+    touch(tmp_path, "imagesTr/e_0000.nii", "labelsTr/e.nii")
+    last = find_by_layout(tmp_path, Description(channels=channels))[-1]
+    assert isinstance(last, CaseFiles)  # a file may hold all channels
+
+
+def test_channels_that_a_pattern_names_are_the_same_in_all_cases(tmp_path):
+    touch(tmp_path, *(f"{case}_{name}.nii" for case in "ab" for name in ("t1", "t2", "m")))
+    touch(tmp_path, "c_t2.nii", "c_m.nii")
+    *_, last = find_by_patterns(tmp_path, "{case}_t{channel}.nii", "{case}_m.nii", Description())
+    why = "has files for the channels 2, and must have them for 1, 2"
+    assert last == Rejected("c", why)
+
+
+def test_endings_in_capitals_are_the_same_endings(tmp_path):
+    touch(tmp_path, "imagesTr/a_0000.PNG", "labelsTr/a_r0.Png")
+    (case,) = find_by_layout(tmp_path, Description(ending=".png"))
+    assert described(case) == ("a", ("imagesTr/a_0000.PNG",), ("labelsTr/a_r0.Png",))
+    found = find_by_patterns(
+        tmp_path, "imagesTr/{case}_0000.png", "labelsTr/{case}_r{rater}.png", Description()
+    )
+    assert found == [case]
+    touch(tmp_path, "imagesTr/a_0000.png")
+    (twice,) = find_by_layout(tmp_path, Description(ending=".png"))
+    assert isinstance(twice, Rejected)
+    assert "has two files for one image, imagesTr/a_0000.PNG and imagesTr/a_0000.png" in twice.why
+
+
+def test_an_image_without_the_number_of_its_channel_is_rejected(tmp_path):
+    touch(tmp_path, "imagesTr/a_0000.png", "labelsTr/a.png", "imagesTr/b.png", "imagesTr/x.txt")
+    _, stray = find_by_layout(tmp_path, Description())
+    why = "has a name without a channel; rename it as CASE_0000"
+    assert stray == Rejected("imagesTr/b.png", why)
+
+
 # --- patterns -------------------------------------------------------------------------------------
 
 

@@ -46,10 +46,15 @@ def encode_cases(
     Where there is enough to read, a process on each core decodes and encodes; each holds one case
     in memory. What comes before the first whole slice is read here: volumes take its type.
     """
+    done, (channels, colour) = 0, _usual_channels(cases, source)
     encode_here = functools.partial(
-        encode_case, source=source, description=description, axis=axis, dtype=None
+        encode_case,
+        source=source,
+        description=description,
+        axis=axis,
+        dtype=None,
+        colour=colour and description.may_be_colours,
     )
-    done, channels = 0, _usual_channels(cases, source)
     dtype: np.dtype | None = None
     while done < len(cases) and dtype is None:
         for found in encode_here(cases[done], channels=channels):
@@ -60,7 +65,9 @@ def encode_cases(
         if progress is not None:
             progress(done, len(cases))
     rest = cases[done:]
-    count = min(_MAX_PROCESSES, available_cores(), len(rest)) if _much(rest, source) else 1
+    count = (
+        min(_MAX_PROCESSES, available_cores(), len(rest)) if _is_slow_to_read(rest, source) else 1
+    )
     encode_there = functools.partial(encode_here, dtype=dtype, channels=channels)
     with contextlib.closing(map_in_processes(encode_there, rest, count)) as results:
         for case in rest:
@@ -77,7 +84,7 @@ def encode_cases(
                 progress(done, len(cases))
 
 
-def _much(cases: Sequence[CaseFiles | Rejected], source: Path) -> bool:
+def _is_slow_to_read(cases: Sequence[CaseFiles | Rejected], source: Path) -> bool:
     """Whether reading takes longer than starting processes: many cases, or volumes."""
     first = next((case.images[0] for case in cases if isinstance(case, CaseFiles)), None)
     if first is None or len(cases) >= _FEW:
@@ -86,13 +93,19 @@ def _much(cases: Sequence[CaseFiles | Rejected], source: Path) -> bool:
     return path.is_dir() or (path.is_file() and path.stat().st_size > _SMALL)
 
 
-def _usual_channels(cases: Iterable[CaseFiles | Rejected], source: Path) -> int | None:
-    """How many channels most pictures have, by the headers of some; None where there are none."""
-    single = [c for c in cases if isinstance(c, CaseFiles) and len(c.images) == 1]
-    some = single[:: -(-len(single) // _HEADERS)] if single else []
-    counts = Counter(picture_channels(source / case.images[0]) for case in some)
-    del counts[None]
-    return max(counts, key=lambda c: (counts[c], c or 0), default=None)
+def _usual_channels(cases: Iterable[CaseFiles | Rejected], source: Path) -> tuple[int | None, bool]:
+    """How many channels most pictures have, by the headers of some, and whether they are colours.
+
+    None where there are no pictures. Three files of a channel each are no colours.
+    """
+    whole = [case for case in cases if isinstance(case, CaseFiles) and case.images]
+    sampled = whole[:: -(-len(whole) // _HEADERS)] if whole else []
+    counts = Counter[tuple[int, bool]]()
+    for case in sampled:
+        n = len(case.images)
+        if (c := picture_channels(source / case.images[0])) is not None:
+            counts[n * c, n == 1 and c == 3] += 1
+    return max(counts, key=lambda kind: (counts[kind], kind), default=(None, False))
 
 
 def encode_case(
@@ -103,11 +116,12 @@ def encode_case(
     axis: Axis,
     dtype: np.dtype | None,
     channels: int | None,
+    colour: bool,
 ) -> Iterator[Encoded | Rejected]:
     """The slices of a case as they are stored, or why it is rejected, as a whole.
 
     `dtype` and `channels` are those of the other images. A volume takes the type if that has its
-    values, and a grey picture among coloured ones becomes coloured.
+    values. `colour` says that most pictures are coloured: a grey one among them becomes so.
     """
     if isinstance(case, Rejected):
         yield case
@@ -118,7 +132,7 @@ def encode_case(
         if isinstance(item, Rejected):
             yield item
             return
-        if channels == 3 and len(item.image) == 1 and item.geometry is None:
+        if colour and len(item.image) == 1 and item.geometry is None:
             item = replace(item, image=item.image.repeat(3, axis=0))
         found = encode(item, labels)
         if isinstance(found, Encoded):

@@ -14,7 +14,7 @@ import csv
 import json
 import os
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -41,6 +41,12 @@ class Description:
     ending: str | None = None
     weights: dict[str, float] = field(default_factory=dict)  # of the raters
     known: bool = False  # whether these are the true probabilities of all answers there are
+
+    @property
+    def may_be_colours(self) -> bool:
+        """Whether three channels may be red, green and blue, by their names."""
+        first = [name[:1].lower() for name in self.channels]
+        return len(first) < 2 or first == ["r", "g", "b"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,24 +135,32 @@ def find_by_layout(source: Path, description: Description) -> list[CaseFiles | R
             f"{source} must hold imagesTr and labelsTr, or name its files by --image and --mask: "
             "--image 'images/{case}.png' --mask 'masks/{case}_{rater}.png'"
         )
-    ending = re.escape(description.ending) if description.ending is not None else r"\.[^/]*|"
+    ending = _any_case(description.ending) if description.ending is not None else r"\.[^/]*|"
     found: list[CaseFiles | Rejected] = []
+    strays: list[Rejected] = []
     tested = (source / "labelsTs").is_dir()
     for kind in ("Tr", "Ts") if tested else ("Tr",):
         image = re.compile(rf"images{kind}/(?P<case>[^/]+)_(?P<channel>\d{{4}})(?:{ending})")
         mask = re.compile(rf"labels{kind}/(?P<case>[^/]+?)(?:_r(?P<rater>\d+))?(?:{ending})")
         folders = [f"{name}{kind}" for name in ("images", "labels")]
         entries = [entry for folder in folders for entry in _entries(source, folder)]
-        for case in _gather(entries, image, mask, description):
+        for case in _gather(entries, image, mask, description, numbered=True):
             test = kind == "Ts" and isinstance(case, CaseFiles)
             found.append(replace(case, split="test") if test else case)
+        for entry in entries:
+            folder, _, name = entry.rpartition("/")
+            endings = ENDINGS if description.ending is None else description.ending.lower()
+            shown = folder == folders[0] and name.lower().endswith(endings)
+            if shown and not image.fullmatch(entry):
+                why = "has a name without a channel; rename it as CASE_0000"
+                strays.append(Rejected(entry, why))
     if not found:
         ending = description.ending or ".png"
         raise MueError(
             f"{source} must hold cases such as imagesTr/CASE_0000{ending} with labelsTr/CASE_r0"
             f"{ending}, and has none; rename its files, or name them by --image and --mask"
         )
-    return found
+    return found + strays
 
 
 def find_by_patterns(
@@ -198,7 +212,15 @@ def pattern(flag: str, text: str, needed: str, *optional: str) -> re.Pattern[str
     for found in _FIELD.finditer(text):
         parts += [re.escape(text[at : found.start()]), expression(found)]
         at = found.end()
-    return re.compile("".join(parts) + re.escape(text[at:]))
+    rest = text[at:]
+    ending = max((e for e in ENDINGS if rest.lower().endswith(e)), key=len, default="")
+    rest, ending = rest[: len(rest) - len(ending)], rest[len(rest) - len(ending) :]
+    return re.compile("".join(parts) + re.escape(rest) + _any_case(ending))
+
+
+def _any_case(ending: str) -> str:
+    """An expression for the ending of a name, as .png and .PNG."""
+    return f"(?i:{re.escape(ending)})"
 
 
 def _entries(source: Path, below: str = "") -> list[str]:
@@ -222,8 +244,13 @@ def _gather(
     image: re.Pattern[str],
     mask: re.Pattern[str],
     description: Description,
+    *,
+    numbered: bool = False,
 ) -> list[CaseFiles | Rejected]:
-    """Cases by name, from the entries that the two patterns match."""
+    """Cases by name, from the entries that the two patterns match.
+
+    `numbered` says that channels are called 0000, 0001 and so on.
+    """
     images: dict[tuple[str, str], dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     masks: dict[tuple[str, str], dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     kinds = [(image, "channel", images), (mask, "rater", masks)]
@@ -235,6 +262,7 @@ def _gather(
                 key = parts.get("patient") or parts["case"], parts["case"]
                 into[key][parts.get(name) or ""].append(entry)
                 break
+    common = _common_channels(images.values(), description, numbered=numbered)
     found: list[CaseFiles | Rejected] = []
     for key in sorted(images.keys() | masks.keys()):
         raters = sorted(masks.get(key, {}), key=_natural)
@@ -248,13 +276,26 @@ def _gather(
             tuple(masks[key][name][0] for name in raters),
             tuple(w / sum(weights) for w in weights) if sum(weights) else None,
         )
-        why = _wrong(images.get(key, {}), masks.get(key, {}), description)
+        why = _wrong(images.get(key, {}), masks.get(key, {}), description, common)
         found.append(files if why is None else Rejected(files.name, why))
     return found
 
 
+def _common_channels(
+    images: Iterable[Mapping[str, list[str]]], description: Description, *, numbered: bool
+) -> list[str]:
+    """The names of the channels that a case must have, where each has a file of its own."""
+    counts = Counter(tuple(sorted(each)) for each in images)
+    common = list(max(counts, key=lambda names: (counts[names], len(names)), default=()))
+    n = len(description.channels) if len(description.channels) > 1 else len(common)
+    return [f"{i:04}" for i in range(n)] if numbered else common
+
+
 def _wrong(
-    images: Mapping[str, list[str]], masks: Mapping[str, list[str]], description: Description
+    images: Mapping[str, list[str]],
+    masks: Mapping[str, list[str]],
+    description: Description,
+    common: list[str],
 ) -> str | None:
     """What keeps these files from being a case, as a clause that follows on its name."""
     for what, each in (("image", images), ("mask of a rater", masks)):
@@ -267,6 +308,9 @@ def _wrong(
         return f"has an image, {next(iter(images.values()))[0]}, and no mask"
     if (n := len(description.channels)) and len(images) not in (1, n):
         return f"has images of {len(images)} channels; channel_names has {n}"
+    if sorted(images) != common and list(images) not in (common[:1], [""]):  # one may hold all
+        has, others = (", ".join(names) or "none" for names in (sorted(images), common))
+        return f"has files for the channels {has}, and must have them for {others}"
     if description.weights:
         for name in masks:
             if _rater(name) not in description.weights:
