@@ -43,6 +43,7 @@ def test_the_statistics_are_those_of_the_training_images(own):
     assert (found.channels, found.labels) == (3, ("background", "cup", "disc"))
     assert found.values == (0, 1, 4)
     assert (found.shortest, found.longest, found.raters) == ((20, 20), (24, 24), (1, 3))
+    assert found.median == (20, 20)  # the lower of two
     assert (found.weighted, found.oriented) == (False, False)
 
 

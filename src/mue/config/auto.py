@@ -42,6 +42,7 @@ class DataStatistics:
         values: Of the classes in the files.
         normalize: What suits the values of the images.
         shortest: Smallest height and width of a training image.
+        median: Median height and width of the training images.
         longest: Largest height and width of a training image.
         raters: Smallest and largest number of raters of a training image.
         weighted: Whether some raters weigh more than others.
@@ -54,6 +55,7 @@ class DataStatistics:
     values: tuple[int, ...] = ()
     normalize: NormalizeConfig = field(default_factory=NormalizeConfig)
     shortest: tuple[int, int]
+    median: tuple[int, int]
     longest: tuple[int, int]
     raters: tuple[int, int]
     weighted: bool = False
@@ -64,6 +66,7 @@ EXAMPLE = DataStatistics(
     images={"train": 1, "val": 1},
     channels=1,
     shortest=(128, 128),
+    median=(128, 128),
     longest=(128, 128),
     raters=(4, 4),
 )
@@ -230,12 +233,16 @@ def _schedule(config: Config, steps: int) -> TrainConfig:
 def _patch(
     s: DataStatistics, device: Literal["cpu", "cuda"]
 ) -> tuple[tuple[int, int], tuple[int, int], str]:
-    """`data.patch`, the size that is trained on, and why."""
+    """`data.patch`, the size that is trained on, and why.
+
+    It is at most the median size: one small image, which is reflected at its edges, does not make
+    all patches small.
+    """
     longest = _LONGEST_SIDE[device]
     one_size = s.shortest == s.longest
     if one_size and s.shortest[0] * s.shortest[1] <= longest**2:
         return (0, 0), s.shortest, "whole images: all have {} x {} pixels".format(*s.shortest)
-    h, w = (min(longest, side) for side in s.shortest)
+    h, w = (min(longest, side) for side in s.median)
     sizes = "{} x {} to {} x {}".format(*s.shortest, *s.longest)
     why = f"{h} x {w} of images of {sizes}, a third of them centred on annotated pixels"
     return (h, w), (h, w), why

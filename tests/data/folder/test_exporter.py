@@ -2,8 +2,11 @@
 
 import dataclasses
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
+import nibabel
 import numpy as np
 import pytest
 from PIL import Image
@@ -12,8 +15,14 @@ import mue
 from mue.commands.export_folder import export_folder
 from mue.data.folder.exporter import export_cases
 from mue.data.folder.importer import encode_cases, is_ct
-from mue.data.folder.layout import find_by_layout, read_description, with_patients
-from mue.data.images.image import Axis, Geometry
+from mue.data.folder.layout import (
+    CaseFiles,
+    Description,
+    find_by_layout,
+    read_description,
+    with_patients,
+)
+from mue.data.images.image import Geometry
 from mue.data.lidc.importer import read_items
 from mue.data.prepared.item import Item
 from mue.data.prepared.splits import SPLITS, split_of
@@ -52,12 +61,12 @@ def volume(patient: str, axis: int, dtype: str = "int16") -> list[Item]:
     ]
 
 
-def prepare(items: list[Item], folder: Path, **options) -> Prepared:
+def prepare(items: Iterable[Any], folder: Path, **options) -> Prepared:
     write_prepared(items, folder, {"form": "made up"}, **options)
     return open_prepared(folder)
 
 
-def imported(folder: Path, options: list[str], out: Path, axis: Axis = 2) -> Prepared:
+def imported(folder: Path, options: list[str], out: Path, axis: Any = 2) -> Prepared:
     """What the command imports with these options."""
     given = dict(zip(options[::2], options[1::2], strict=True))
     splits = Path(given["--splits"]) if "--splits" in given else None
@@ -148,6 +157,33 @@ def test_volumes_come_back_with_their_affine(tmp_path, axis):
     for one, two in zip(found.volumes().values(), again.volumes().values(), strict=True):
         np.testing.assert_allclose(one.affine, two.affine)
         assert (one.shape, one.axis) == (two.shape, two.axis)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("shapes", [[(1, 6, 5)], [(6, 1, 5)], [(6, 5, 1)], [(6, 5, 1), (6, 5, 4)]])
+def test_volumes_with_a_single_slice_come_back(tmp_path, axis, shapes):
+    """A volume of one slice is cut along the last axis, whatever the others are cut along."""
+    files: list[CaseFiles] = []
+    for i, shape in enumerate(shapes):
+        for name, high in (("i", 1000), ("m", 2)):
+            voxels = RANDOM.integers(high, size=shape).astype(np.int16)
+            nibabel.save(nibabel.Nifti1Image(voxels, AFFINE), tmp_path / f"{name}{i}.nii")
+        files.append(CaseFiles(f"{i}", f"{i}", None, (f"i{i}.nii",), (f"m{i}.nii",), None))
+    items = encode_cases(files, tmp_path, Description(), axis=axis)
+    found = prepare(items, tmp_path / "a")
+    options = export_cases(found, tmp_path / "folder")
+    named: Any = dict(zip(options[::2], options[1::2], strict=True)).get("--axis", 2)
+    again = imported(tmp_path / "folder", options, tmp_path / "b", int(named))
+    check_same(found, again)
+    one, two = (list(each.volumes().values()) for each in (found, again))
+    assert [(g.shape, g.axis) for g in one] == [(g.shape, g.axis) for g in two]
+
+
+def test_volumes_that_are_cut_along_several_axes_are_refused(tmp_path):
+    found = prepare([*volume("a", 0), *volume("b", 1)], tmp_path / "a")
+    with pytest.raises(ValueError, match="has volumes cut along several axes; import these apart"):
+        export_cases(found, tmp_path / "folder")
+    assert not (tmp_path / "folder").exists()
 
 
 def test_a_test_set_has_folders_of_its_own(tmp_path):

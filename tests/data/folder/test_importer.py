@@ -118,19 +118,53 @@ def test_items_come_in_the_order_of_the_cases_whatever_takes_longer(tmp_path, mo
     assert steps == [(i, 30) for i in range(1, 31)]
 
 
-def test_a_volume_takes_the_type_of_the_first_if_that_has_its_values(tmp_path):
-    """Else it is rejected as a whole, not the slices alone that have other values."""
-    half = np.full((3, 3, 4), 8, np.float32)
-    half[:, :, 2] = 8.5
-    volumes = np.full((3, 3, 4), 7, np.int16), np.full((3, 3, 4), 8, np.float32), half
-    mask = nifti(tmp_path, "m.nii", np.zeros((3, 3, 4), np.uint8))
-    paths = [nifti(tmp_path, f"{i}.nii", voxels) for i, voxels in enumerate(volumes)]
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ([np.int16(-7), np.float32(8)], "int16"),  # the type of the first has all values
+        ([np.int16(-7), np.float32(8.5)], "float32"),
+        ([np.uint8(7), np.int16(-8)], "int16"),
+        ([np.uint8(7), np.uint16(800), np.float32(3)], "uint16"),
+        ([np.uint16(60000), np.int16(-8)], "int32"),
+        ([np.int16(-8), np.int32(70000), np.float32(0.5)], "float32"),
+    ],
+)
+def test_volumes_are_stored_in_a_type_that_has_the_values_of_all(
+    tmp_path, monkeypatch, cores, values, wanted
+):
+    monkeypatch.setattr(importer, "_FEW", 0)
+    monkeypatch.setattr(importer, "available_cores", lambda: cores)
+    mask = nifti(tmp_path, "m.nii", np.zeros((3, 3, 2), np.uint8))
+    paths = [nifti(tmp_path, f"{i}.nii", np.full((3, 3, 2), v)) for i, v in enumerate(values)]
     cases = [case([path], [mask], path.stem) for path in paths]
-    *found, last = encode_cases(cases, tmp_path, Description())
-    assert [item.image.dtype.name for item in found if isinstance(item, Encoded)] == ["int16"] * 8
-    assert last == Rejected(
-        "patient/2", "2.nii has 1 channels of float32, and others have 1 of int16"
+    write_prepared(encode_cases(cases, tmp_path, Description()), tmp_path / "out", {})
+    found = open_prepared(tmp_path / "out", verify=True)
+    assert found.meta.dtype == wanted
+    for i, value in enumerate(values):
+        assert (found.image(2 * i) == value).all()
+
+
+def test_volumes_that_no_type_holds_are_refused(tmp_path):
+    mask = nifti(tmp_path, "m.nii", np.zeros((3, 3, 2), np.uint8))
+    voxels = np.full((3, 3, 2), 2**24 + 1, np.int32), np.full((3, 3, 2), 0.5, np.float32)
+    paths = [nifti(tmp_path, f"{i}.nii", each) for i, each in enumerate(voxels)]
+    items = encode_cases([case([p], [mask], p.stem) for p in paths], tmp_path, Description())
+    with pytest.raises(MueError, match=r"0\.nii has whole numbers up to 16777217, which float32"):
+        write_prepared(items, tmp_path / "out", {})
+
+
+def test_pictures_of_several_types_are_refused(tmp_path):
+    """The same value is another brightness in them."""
+    Image.fromarray(np.full((4, 6), 200, np.uint16)).save(tmp_path / "deep.png")
+    one, mask = (
+        png(tmp_path, "i.png", np.full((4, 6), 200)),
+        png(tmp_path, "m.png", np.zeros((4, 6))),
     )
+    cases = [case([path], [mask], path.stem) for path in (one, tmp_path / "deep.png")]
+    *_, last = encode_cases(cases, tmp_path, Description())
+    why = "deep.png has 1 channels of uint16, and others have 1 of uint8"
+    assert last == Rejected("patient/deep", why)
 
 
 @pytest.mark.parametrize("grey", [0, 2])

@@ -48,6 +48,9 @@ def export_cases(
     labels = meta.labels or ("background", "foreground")
     values = meta.values or tuple(range(len(labels)))
     by_class = np.array(values, np.min_scalar_type(values[-1]))
+    axes = {g.axis for case in cases if (g := case.geometry) and g.shape[2] > 1}  # else it is 2
+    if len(axes) > 1:
+        raise MueError(f"{prepared.folder} has volumes cut along several axes; import these apart")
     volumes, fits_png = cases[0].geometry is not None, meta.dtype in ("uint8", "uint16")
     ending = ".nii.gz" if volumes else ".png" if fits_png else ".tif"
     colour = ending == ".png" and meta.channels == 3 and meta.dtype == "uint8"
@@ -83,7 +86,7 @@ def export_cases(
             (folder / SPLITS_TABLE).write_text(table)
     parts = cases[0].name.count(_JOIN)
     patient = ["--patient", _JOIN.join(["{patient}", *"*" * parts])] if parts else []
-    axis = ["--axis", str(g.axis)] if (g := cases[0].geometry) and g.axis != 2 else []
+    axis = [option for a in axes - {2} for option in ("--axis", str(a))]
     return patient + axis + (["--splits", str(out / SPLITS_TABLE)] if table else [])
 
 

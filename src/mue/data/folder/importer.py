@@ -121,7 +121,8 @@ def encode_case(
     """The slices of a case as they are stored, or why it is rejected, as a whole.
 
     `dtype` and `channels` are those of the other images. A volume takes the type if that has its
-    values. `colour` says that most pictures are coloured: a grey one among them becomes so.
+    values, and may have another one. `colour` says that most pictures are coloured: a grey one
+    among them becomes so.
     """
     if isinstance(case, Rejected):
         yield case
@@ -137,6 +138,8 @@ def encode_case(
         found = encode(item, labels)
         if isinstance(found, Encoded):
             kind, c = found.image.dtype, len(found.image)
+            if item.geometry is not None:  # `write_prepared` finds a type for all volumes
+                dtype = kind
             if 1 < (named := len(description.channels)) != c:
                 why = f"has {c} channels, and channel_names has {named}"
             elif (kind, c) == (dtype or kind, channels or c):

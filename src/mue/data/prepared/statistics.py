@@ -34,11 +34,17 @@ def statistics(prepared: Prepared) -> DataStatistics:
         values=prepared.meta.values,
         normalize=prepared.meta.normalize,
         shortest=(low[0], low[1]),
+        median=(_median(items["h"]), _median(items["w"])),
         longest=(high[0], high[1]),
         raters=(low[2], high[2]),
         weighted=not equal.all(),
         oriented=_oriented(prepared, train),
     )
+
+
+def _median(sizes: np.ndarray) -> int:
+    """The middle one of some sizes, the lower of two; 0 of none."""
+    return int(np.sort(sizes)[(len(sizes) - 1) // 2]) if len(sizes) else 0
 
 
 def _oriented(prepared: Prepared, member: np.ndarray) -> bool:

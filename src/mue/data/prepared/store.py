@@ -22,7 +22,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -187,6 +187,7 @@ class _Entry(NamedTuple):
     record: bytes
     foreground: np.ndarray  # values of the annotated pixels that are listed
     bits: int  # in use of a value
+    dtype: np.dtype
     at: tuple[int, int]  # where its pixels and its masks begin
 
 
@@ -205,6 +206,9 @@ def write_prepared(
     The images come in any order and are not kept in memory: they are written as they come, and
     copied in order at the end where they were not. Returns what could not be imported, which
     without `skip_bad` is an error.
+
+    Volumes of several types are stored in one that has the values of all. Pictures must have one
+    type: 200 is bright as a byte, and black in 16 bits.
 
     `labels` names the classes, the background first, and `values` are theirs in the files. `ct`
     says that pixels are Hounsfield units, which decides their normalization.
@@ -227,6 +231,7 @@ def write_prepared(
                         found.record,
                         found.foreground,
                         found.bits or 8 * found.image.itemsize,
+                        found.image.dtype,
                         (images.size, masks.size),
                     )
                     images.write(found.image)
@@ -243,7 +248,7 @@ def write_prepared(
             why = f": {rejected[0].what}: {rejected[0].why}" if rejected else ""
             raise MueError(f"the source must hold at least one whole slice, and has none{why}")
         ordered = [entries[key] for key in sorted(entries, key=natural)]
-        dtype, channels = kind
+        dtype, channels = _common_type({entry.dtype for entry in ordered}), kind[1]
         meta = Meta(
             format=FORMAT,
             images=len(ordered),
@@ -272,6 +277,24 @@ def write_prepared(
     return tuple(rejected)
 
 
+def _common_type(types: set[np.dtype]) -> np.dtype:
+    """A type that has the values of all; whether float32 has those of int32, `_converted` sees."""
+    common = np.result_type(*types)
+    return np.dtype("<f4") if common == np.float64 else common
+
+
+def _converted(content: bytes, entry: _Entry, dtype: np.dtype) -> bytes:
+    """The values of an image in another type."""
+    values = np.frombuffer(content, entry.dtype)
+    found = values.astype(dtype)
+    if not np.array_equal(found.astype(np.float64), values.astype(np.float64)):
+        raise MueError(
+            f"{entry.row.source} has whole numbers up to {abs(values.astype(np.int64)).max()}, "
+            f"which {dtype.name}, the type of other volumes, does not hold; rescale or round it"
+        )
+    return found.tobytes()
+
+
 def _bits_in_use(entries: Iterable[_Entry], dtype: np.dtype) -> tuple[int, ...]:
     """Bits of unsigned values that are in use, ascending; none where these are all of the type."""
     found = {entry.bits for entry in entries}
@@ -289,7 +312,8 @@ def _checked(
 ) -> Encoded | Rejected:
     """An image if it goes with those before it: of their type and channels, under its own name."""
     dtype, c = item.image.dtype, len(item.image)
-    if kind is not None and (dtype, c) != kind:
+    same = kind is None or (c == kind[1] and (dtype == kind[0] or item.geometry is not None))
+    if kind is not None and not same:
         why = f"has {c} channels of {dtype}, and the images before it have {kind[1]} of {kind[0]}"
         return Rejected(item.row.source, why)
     if item.row.key in entries:
@@ -315,17 +339,26 @@ class _Output:
             self._synced = self.size
             self._pool.submit(os.fsync, self._file.fileno())
 
-    def reorder(self, starts: Sequence[int], lengths: Sequence[int]) -> None:
-        """Rewrite the closed file as these pieces of it, unless it is so already."""
+    def reorder(
+        self,
+        starts: Sequence[int],
+        lengths: Sequence[int],
+        convert: Callable[[int, bytes], bytes] | None = None,
+    ) -> None:
+        """Rewrite the closed file as these pieces of it, unless it is so already.
+
+        `convert` gives the bytes to write for a piece, by its number.
+        """
         ends = np.cumsum(lengths).tolist()
-        if list(starts) == [0, *ends[:-1]] and self.size == ends[-1]:
+        if convert is None and list(starts) == [0, *ends[:-1]] and self.size == ends[-1]:
             return
         unsorted = self.path.rename(self.path.with_name("unsorted"))
         self._sha256 = hashlib.sha256()
         with unsorted.open("rb") as source, self.path.open("wb") as target:
-            for start, length in zip(starts, lengths, strict=True):
+            for i, (start, length) in enumerate(zip(starts, lengths, strict=True)):
                 source.seek(start)
                 content = source.read(length)
+                content = content if convert is None else convert(i, content)
                 target.write(content)
                 self._sha256.update(content)
         unsorted.unlink()
@@ -354,10 +387,12 @@ def _write_tables(
     """Everything but `meta.json`; images and masks are put in order."""
     items = np.frombuffer(b"".join(e.record for e in entries), item_type(meta.channels))
     (folder / ITEMS).write_bytes(_npy(items))
-    lengths = _lengths(meta, items)
-    for i, size in enumerate((np.dtype(meta.dtype).itemsize, 1)):
-        starts = [entry.at[i] for entry in entries]
-        outputs[i].reorder(starts, (lengths[i] * size).tolist())
+    (values, mask_bytes), dtype = _lengths(meta, items), np.dtype(meta.dtype).newbyteorder("<")
+    sizes = [int(n) * e.dtype.itemsize for n, e in zip(values, entries, strict=True)]
+    several = any(entry.dtype != dtype for entry in entries)
+    convert = (lambda i, content: _converted(content, entries[i], dtype)) if several else None
+    outputs[0].reorder([entry.at[0] for entry in entries], sizes, convert)
+    outputs[1].reorder([entry.at[1] for entry in entries], mask_bytes.tolist())
     table = csv.writer(lines := _Lines(newline=""))
     table.writerow(_COLUMNS)
     table.writerows(_cells(entry) for entry in entries)
