@@ -52,7 +52,7 @@ _LAST: dict[Format, str] = {
 class Prediction:
     """An image file, its pixels as the model takes them, and the ranked modes: a batch of one.
 
-    The slices of a volume lie below one another, in `x` and in the modes.
+    The slices of a volume are stacked along the height (c, d·h, w), in `x` and in the modes.
     """
 
     image: Path

@@ -145,18 +145,18 @@ def choose(s: DataStatistics, device: Literal["cpu", "cuda"]) -> Choice:
     )
     classes = len(s.labels)
     several = classes > 2
-    most = s.raters[1]
-    codes = min(16, max(8, 4 * most))
+    max_raters = s.raters[1]
+    codes = min(16, max(8, 4 * max_raters))
     batch = max(4, min(32 if pixels >= 1 << 13 else 64, _PIXELS[device] // pixels))
     reasons["train.batch"] = f"{batch}: {batch * pixels:,} pixels in a step"
-    reasons["codebook.size"] = f"{codes} codes: four for each of {most} raters, 8 to 16"
+    reasons["codebook.size"] = f"{codes} codes: four for each of {max_raters} raters, 8 to 16"
     reasons["method"] = "exact: so few codes are all decoded, and no posterior encoder is needed"
     reasons["objective.energy"] = "likelihood and energy distance, which is what `ged` measures"
     if several:
         reasons["objective.likelihood"] = (
             f"categorical: {classes - 1} classes and the background; IoU is the mean over classes"
         )
-    answers = SAMPLES if s.weighted else min(SAMPLES, most)
+    answers = SAMPLES if s.weighted else min(SAMPLES, max_raters)
     reasons["data.answers"] = _answers_reason(s, answers)
     reasons["data.normalize"] = f"{s.normalize.kind}, as was chosen when the data were imported"
     augment = AUGMENT

@@ -46,7 +46,7 @@ SAMPLES = 100
 MIN_PROB = 1e-4
 """Answers less probable than this are in no mode but in `rest`."""
 _MAPS, _MAPS_IN_STRIPS = 7, 2  # feature maps of the first level in memory at once, as measured
-_FEW = 64  # codes that are all decoded: leaving some out would wait for the device
+_MAX_DECODED = 64  # codes that are all decoded: leaving some out would wait for the device
 AnyImage = Shaped[Tensor | np.ndarray, "..."] | Picture | Sequence[Any]
 """What a model can be asked about: an array, a picture of Pillow, or nested lists of numbers."""
 By = Literal["mode", "code"]
@@ -176,7 +176,7 @@ class Predictor:
         for as many modes as hold the answer of a new rater with that probability.
 
         With `volume` the inputs are the slices of one volume. Its answers, a batch of one, have one
-        code through all slices, which lie below one another: c d*h w. `on_slice` is called with the
+        code through all slices, which are stacked along the height: c d*h w. `on_slice` is called with the
         number of slices that are done.
         """
         if by not in get_args(By):
@@ -194,7 +194,9 @@ class Predictor:
         if volume:
             h = self._volume(self._batch(image), k, generator, on_slice or (lambda _: None))
         else:
-            h = self.propose(image, k, min_prob=MIN_PROB if k > _FEW else 0.0, generator=generator)
+            h = self.propose(
+                image, k, min_prob=MIN_PROB if k > _MAX_DECODED else 0.0, generator=generator
+            )
         found = self.group(h, by=by, cut=cut)
         return found if limit is None else found.first(limit[1], coverage=limit[0])
 
@@ -211,7 +213,7 @@ class Predictor:
         generator: torch.Generator | None,
         on_slice: Callable[[int], None],
     ) -> Answers:
-        """Answers to a volume, each of one code in all slices, which lie below one another.
+        """Answers to a volume, each of one code in all slices, which are stacked along the height.
 
             p(c | volume) = sum_s w_s p(c | x_s),  w_s ~ sum of e (1 - e) over the pixels of slice s
 
@@ -252,10 +254,10 @@ class Predictor:
     def _codes_of(self, slices: Float[Tensor, "d c h w"], k: int) -> Int[Tensor, " k"]:
         """The codes that are decoded in every slice of a volume: all, or the most probable."""
         network = cast("Modal", self.network)
-        if network.max_answers <= min(k, _FEW):
+        if network.max_answers <= min(k, _MAX_DECODED):
             return torch.arange(network.max_answers, device=slices.device)
         prior = torch.stack([self._view(x).log_prior[0].exp() for x in slices.split(1)]).mean(dim=0)
-        prob, code = prior.topk(min(k, _FEW))
+        prob, code = prior.topk(min(k, _MAX_DECODED))
         return code[: max(1, int((prob >= MIN_PROB).sum()))]
 
     def _view(self, x: Float[Tensor, "1 c h w"]) -> View:

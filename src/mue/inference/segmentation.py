@@ -61,7 +61,7 @@ class Segmentation:
 
 
 def segmentation(modes: Modes, source: RawImage, config: Config) -> Segmentation:
-    """The modes of one input, whose slices lie below one another, as masks."""
+    """The modes of one input, whose slices are stacked along the height, as masks."""
     kind = config.objective.likelihood
     if kind == "normal":
         raise MueError("the answers of this model are no masks; take the formats png and json")

@@ -126,15 +126,15 @@ def _stage(
     enter: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
     """A stage of the decoder, into which a code may `enter`. Its input is made strip by strip."""
-    below, beside = _rows(h, dtype), None if skip is None else _rows(skip, dtype)
+    lower_rows, skip_rows = _rows(h, dtype), None if skip is None else _rows(skip, dtype)
 
     def read(a: int, b: int) -> Tensor:
-        if beside is None:
-            rows = below(a, b)
+        if skip_rows is None:
+            rows = lower_rows(a, b)
         else:
             first, last = max(a // 2 - 1, 0), min((b + 3) // 2, h.shape[2])
-            up = upsample(below(first, last))[:, :, a - 2 * first : b - 2 * first]
-            rows = torch.cat([up, beside(a, b)], dim=1)
+            up = upsample(lower_rows(first, last))[:, :, a - 2 * first : b - 2 * first]
+            rows = torch.cat([up, skip_rows(a, b)], dim=1)
         return rows if enter is None else enter(rows)
 
     return _block(block, read, (h if skip is None else skip).shape[2:], h.dtype)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float, UInt8
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
@@ -30,7 +31,7 @@ def plot_overlays(
     """An image, its hypotheses from the most probable down, and the expected mask.
 
     `rest` stands below the last of them, so that a ranking never pretends to be complete. The
-    expected mask is the probability of any class, over the image.
+    expected mask is the probability of any class, over the image, with its scale below it.
     """
     step = max(1, math.ceil(max(x.shape[1:]) / _SIDE))
     x, masks, expected = x[:, ::step, ::step], _shrink(masks, step), expected[:, ::step, ::step]
@@ -73,6 +74,7 @@ def plot_overlays(
         last = axes[panels - 1]
         foreground = expected.sum(axis=0).clip(0, 1)
         last.imshow(foreground, cmap="inferno", vmin=0, vmax=1, alpha=foreground.clip(0, 0.85))
+        _show_scale(last)
         last.set_title("expected mask", color=INK)
         below = axes[len(masks)], f"rest {rest:.3f}", (0.5, 0.0), -28.0
         annotate(*below, ha="center", color=GREY)
@@ -81,6 +83,15 @@ def plot_overlays(
             handles = [Patch(fc=colour, ec=INK, label=name) for name, colour in named]
             legend_below(figure, min(4, len(classes)), handles)
     return figure
+
+
+def _show_scale(ax: Axes) -> None:
+    """A colour bar below a panel, where the bar of a probability is below others."""
+    scale = ax.inset_axes((0.1, -0.06, 0.8, 0.035))
+    scale.imshow(np.linspace(0, 1, 256)[None], cmap="inferno", aspect="auto", extent=(0, 1, 0, 1))
+    scale.set(yticks=[], xticks=[0, 1])
+    scale.tick_params(axis="x", labelsize=SMALL, length=2, pad=1)
+    scale.spines[:].set_visible(False)
 
 
 def _shrink(masks: UInt8[np.ndarray, "m h w"], step: int) -> UInt8[np.ndarray, "m h2 w2"]:

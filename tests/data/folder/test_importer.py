@@ -106,7 +106,7 @@ def test_one_file_must_have_the_channels_that_are_named(tmp_path):
 
 @pytest.mark.parametrize("cores", [1, 2])
 def test_items_come_in_the_order_of_the_cases_whatever_takes_longer(tmp_path, monkeypatch, cores):
-    monkeypatch.setattr(importer, "_FEW", 0)
+    monkeypatch.setattr(importer, "_MIN_CASES", 0)
     monkeypatch.setattr(importer, "available_cores", lambda: cores)
     big = nifti(tmp_path, "big.nii.gz", np.zeros((200, 200, 20), np.uint8))
     small = png(tmp_path, "small.png", np.zeros((4, 4)))
@@ -133,7 +133,7 @@ def test_items_come_in_the_order_of_the_cases_whatever_takes_longer(tmp_path, mo
 def test_volumes_are_stored_in_a_type_that_has_the_values_of_all(
     tmp_path, monkeypatch, cores, values, wanted
 ):
-    monkeypatch.setattr(importer, "_FEW", 0)
+    monkeypatch.setattr(importer, "_MIN_CASES", 0)
     monkeypatch.setattr(importer, "available_cores", lambda: cores)
     mask = nifti(tmp_path, "m.nii", np.zeros((3, 3, 2), np.uint8))
     paths = [nifti(tmp_path, f"{i}.nii", np.full((3, 3, 2), v)) for i, v in enumerate(values)]
@@ -193,7 +193,7 @@ def test_several_processes_read_and_reject_as_one_does(tmp_path, monkeypatch):
     bad = [case([image], [volume], "bad"), Rejected("gone", "has no mask")]
     good = [case([volume], [volume], f"c{i}") for i in range(5)]
     cases, said = [*good[:2], *bad, *good[2:]], list[list[str]]()
-    monkeypatch.setattr(importer, "_FEW", 0)
+    monkeypatch.setattr(importer, "_MIN_CASES", 0)
     for cores in (1, 2, 3):
         monkeypatch.setattr(importer, "available_cores", lambda cores=cores: cores)
         found = list(encode_cases(cases, tmp_path, Description()))
@@ -215,7 +215,7 @@ def test_the_prepared_bytes_do_not_depend_on_the_number_of_processes(tmp_path, m
             png(tmp_path, f"m{i}{j}.png", RANDOM.integers(0, 2, (6, 9 + i % 3))) for j in range(3)
         ]
         files.append(case([image], masks[: 1 + i % 3], f"c{i}"))
-    monkeypatch.setattr(importer, "_FEW", 0)
+    monkeypatch.setattr(importer, "_MIN_CASES", 0)
     for cores in (1, 2):
         monkeypatch.setattr(importer, "available_cores", lambda cores=cores: cores)
         write_prepared(encode_cases(files, tmp_path, Description()), tmp_path / str(cores), {})

@@ -62,3 +62,12 @@ def test_good_data_has_no_findings(tmp_path):
     names = {split_of(name): name for name in (f"n{i}" for i in range(100))}
     found = summary(tmp_path, *(item(n, x) for n, x in zip(names.values(), images(3), strict=True)))
     assert found.findings == ()
+
+
+def test_hounsfield_units_that_are_not_taken_for_ct_are_said(tmp_path):
+    images = [np.full((4, 4), low, np.int16) + np.eye(4, dtype=np.int16) for low in (0, -1000)]
+    items = [item(f"p{i}", each) for i, each in enumerate(images)]
+    (said,) = [f for f in summary(tmp_path, *items).findings if "as in CT" in f]
+    assert said.startswith("values go down to -1000, as in CT, and are normalized by zscore; for")
+    write_prepared(items, tmp_path / "ct", {}, ct=True)
+    assert not [f for f in summarize(open_prepared(tmp_path / "ct")).findings if "as in CT" in f]

@@ -20,7 +20,7 @@ from mue.data.prepared.encode import Encoded, encode
 from mue.data.prepared.item import Item, Rejected
 from mue.errors import MueError
 
-_FEW, _SMALL = 64, 1 << 20  # cases and bytes of a file that are read sooner than a process starts
+_MIN_CASES, _SMALL = 64, 1 << 20  # fewer cases, and files of fewer bytes, are read in one process
 _MAX_PROCESSES = 8
 _HEADERS = 32  # of pictures, that are read to see whether most are in colour
 
@@ -87,7 +87,7 @@ def encode_cases(
 def _is_slow_to_read(cases: Sequence[CaseFiles | Rejected], source: Path) -> bool:
     """Whether reading takes longer than starting processes: many cases, or volumes."""
     first = next((case.images[0] for case in cases if isinstance(case, CaseFiles)), None)
-    if first is None or len(cases) >= _FEW:
+    if first is None or len(cases) >= _MIN_CASES:
         return first is not None
     path = source / first
     return path.is_dir() or (path.is_file() and path.stat().st_size > _SMALL)

@@ -8,6 +8,10 @@ from mue.data.prepared.splits import SPLITS
 from mue.data.prepared.store import Prepared
 
 
+_AIR = -500  # Hounsfield units that only air and lungs are below
+_SAMPLED = 32  # images whose lowest value is looked at
+
+
 @dataclass(frozen=True, slots=True)
 class DataSummary:
     """How many patients, cases and slices were prepared, and of what kind."""
@@ -41,13 +45,13 @@ def summarize(prepared: Prepared) -> DataSummary:
     )
     members = {split: [rows[i] for i in prepared.members(split)] for split in SPLITS}
     spacing = [mm for row in rows for mm in row.spacing or ()]
-    most = prepared.raters + 1
+    max_raters = prepared.raters
     return DataSummary(
         patients=len({row.patient for row in rows}),
         cases=len({(row.patient, row.case) for row in rows}),
         slices=len(rows),
-        raters=tuple(np.bincount(raters, minlength=most).tolist()),
-        annotated=tuple(np.bincount(annotated, minlength=most).tolist()),
+        raters=tuple(np.bincount(raters, minlength=max_raters + 1).tolist()),
+        annotated=tuple(np.bincount(annotated, minlength=max_raters + 1).tolist()),
         splits={name: (len({r.patient for r in m}), len(m)) for name, m in members.items()},
         sizes=tuple(prepared.sizes),
         channels=prepared.meta.channels,
@@ -82,9 +86,22 @@ def _findings(prepared: Prepared, annotated: np.ndarray) -> list[str]:
         i, j = twice[0]
         names = f"{rows[i].id} and {rows[j].id}"
         found.append(f"{len(twice)} images come twice, under different patients: {names}")
+    low = _lowest(prepared)
+    if low < _AIR and prepared.meta.normalize.kind != "window":
+        found.append(
+            f"values go down to {low:g}, as in CT, and are normalized by "
+            f"{prepared.meta.normalize.kind}; for CT, name its channel CT in dataset.json and "
+            "import again"
+        )
     if left_out := prepared.meta.left_out:
         found.append(f"left out at the import: {left_out}")
     return found
+
+
+def _lowest(prepared: Prepared) -> float:
+    """The lowest value of some images, spread evenly."""
+    sampled = np.unique(np.linspace(0, len(prepared.rows) - 1, _SAMPLED).astype(int)).tolist()
+    return min(float(prepared.image(i).min()) for i in sampled)
 
 
 def _same_images(prepared: Prepared, among: np.ndarray) -> list[tuple[int, int]]:
