@@ -22,6 +22,13 @@ def test_each_hypothesis_has_its_probability_and_the_rest_is_said():
     assert [t.get_text() for t in figure.axes[3].texts] == ["empty", "rest 0.125"]
 
 
+def test_the_expected_mask_has_a_scale_from_0_to_1():
+    (scale,) = figure_of(2).axes[-1].child_axes
+    assert scale.get_xticks().tolist() == [0, 1]
+    assert scale.get_xlim() == (0, 1)
+    assert scale.images[0].get_array()[0, [0, -1]].tolist() == [0, 1]
+
+
 def test_an_empty_hypothesis_says_so():
     figure = figure_of(2)
     said = [[t.get_text() for t in ax.texts] for ax in figure.axes[1:3]]

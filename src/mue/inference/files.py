@@ -177,8 +177,7 @@ def read_input(file: InputFile, channels: int, axis: Axis = 2) -> RawImage:
 
     Grey pictures become colour and colour grey where the model takes the other.
     """
-    if len(file.paths) > 1:
-        _check_channels(file, channels)
+    _check_channels(file, channels)
     raws = [_read(path, axis) for path in file.paths]
     for path, raw in zip(file.paths[1:], raws[1:], strict=True):
         check_fit(path, raw, raws[0], file.paths[0])
@@ -188,10 +187,10 @@ def read_input(file: InputFile, channels: int, axis: Axis = 2) -> RawImage:
 
 
 def _check_channels(file: InputFile, channels: int) -> None:
-    """Refuse a case without a file for each channel, or with two."""
+    """Refuse a case of several files without one for each channel, or with two."""
     numbers = [m[2] for path in file.paths if (m := _NUMBERED.fullmatch(_stem(path.name)))]
     wanted = [f"{i:04}" for i in range(channels)]
-    if numbers != wanted:
+    if len(file.paths) > 1 and numbers != wanted:
         raise MueError(
             f"{file} must be of a case with a file for each of the {channels} channels that this "
             f"model takes, {wanted[0]} to {wanted[-1]}, and {file.name} has {', '.join(numbers)}"

@@ -176,8 +176,8 @@ class Predictor:
         for as many modes as hold the answer of a new rater with that probability.
 
         With `volume` the inputs are the slices of one volume. Its answers, a batch of one, have one
-        code through all slices, which are stacked along the height: c d*h w. `on_slice` is called with the
-        number of slices that are done.
+        code through all slices, which are stacked along the height: c d*h w. `on_slice` is called
+        with the number of slices that are done.
         """
         if by not in get_args(By):
             raise MueError(f"`by` must be mode or code, got {by!r}")
