@@ -134,11 +134,11 @@ def rows(runs: Path, wanted: Sequence[int]) -> list[list[str]]:
     """For each variant: how many seeds reach what they have to, the median, the worst, the time.
 
     The time is the median of the seconds of training, relative to that without remedies; it is
-    left out where the two were not trained on the same kind of device.
+    left out where not all of these runs were trained on one known kind of device.
     """
     lines: list[list[str]] = []
     for name, ablation in ABLATIONS.items():
-        plain: dict[str, float] = {}
+        plain: dict[frozenset[str], float] = {}
         for variant in variants(name):
             where = folder(runs, name, variant)
             done = [p for seed in wanted if (p := where / str(seed) / REPORT).is_file()]
@@ -146,10 +146,10 @@ def rows(runs: Path, wanted: Sequence[int]) -> list[list[str]]:
             if not found:
                 continue
             took = statistics.median(read_log(p.parent)[-1].seconds for p in done)
-            (device,) = {load_config(p.parent).compute.device for p in done}
-            if variant == "none":
-                plain[device] = took
-            time = f"{took / plain[device]:.2f}" if device in plain else ""
+            devices = frozenset(load_config(p.parent).compute.device for p in done)
+            if variant == "none" and devices in ({"cpu"}, {"cuda"}):
+                plain[devices] = took
+            time = f"{took / plain[devices]:.2f}" if devices in plain else ""
             mean, p95 = ([n[metric] for n in found] for metric in ("mode_tv", "p95"))
             passed = sum(
                 m <= ablation.mean and p <= ablation.p95 for m, p in zip(mean, p95, strict=True)

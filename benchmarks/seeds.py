@@ -29,7 +29,7 @@ import torch
 import mue
 from mue.config.presets import preset
 from mue.config.schema import Config
-from mue.devices import Device
+from mue.devices import Device, choose_device
 from mue.training.checkpoint import load_config, origin
 from pages import SEEDS, between, insert, markdown, tables, write_over_seeds
 
@@ -88,9 +88,9 @@ def rows(out: Path) -> list[list[str]]:
 
 
 def commits(folder: Path) -> str:
-    """Where the runs below a folder were trained."""
-    known = (origin(p.parent)["commit"] for p in folder.rglob(REPORT))
-    return ", ".join(sorted({str(commit)[:7] for commit in known}))
+    """Where the runs below a folder were trained; `-dirty` with changes that were not committed."""
+    known = {str(origin(p.parent)["commit"]) for p in folder.rglob(REPORT)}
+    return ", ".join(sorted({c[:7] + "-dirty" * c.endswith("-dirty") for c in known}))
 
 
 def merged(found: list[list[str]], page: str) -> list[list[str]]:
@@ -102,8 +102,9 @@ def merged(found: list[list[str]], page: str) -> list[list[str]]:
 
 
 def seeded(config: Config, seed: int, device: Device) -> Config:
-    """A configuration with another seed and device."""
-    train, compute = replace(config.train, seed=seed), replace(config.compute, device=device)
+    """A configuration with another seed and device: the kind that `auto` finds, for the record."""
+    kind: Device = "cuda" if choose_device(device).type == "cuda" else "cpu"
+    train, compute = replace(config.train, seed=seed), replace(config.compute, device=kind)
     return replace(config, train=train, compute=compute)
 
 

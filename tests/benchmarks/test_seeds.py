@@ -7,10 +7,10 @@ from pages import markdown
 from seeds import COLUMNS, REPORT, merged, numbers, rows, run, seeds
 
 
-def report(folder, mean: float, p95: float = 0.0) -> None:
+def report(folder, mean: float, p95: float = 0.0, commit: str = "0123456789abcdef") -> None:
     folder.mkdir(parents=True)
     (folder / REPORT).write_text(json.dumps({"mode_tv": {"mean": mean, "p95": p95}}))
-    (folder / "config.json").write_text(json.dumps({"commit": "0123456789abcdef"}))
+    (folder / "config.json").write_text(json.dumps({"commit": commit}))
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,12 @@ def test_the_table_has_the_median_and_the_worst_of_each_preset(tmp_path):
         ["`toy`", "mode_tv", "3", "0.0200", "0.5000", "1", "0.0100", "0123456"],
         ["`toy`", "p95", "3", "0.0400", "1.0000", "1", "0.0200", "0123456"],
     ]
+
+
+def test_a_commit_with_changes_on_top_says_so(tmp_path):
+    report(tmp_path / "toy" / "0", 0.1)
+    report(tmp_path / "toy" / "1", 0.1, commit="0123456789ab-dirty")
+    assert rows(tmp_path)[0][-1] == "0123456, 0123456-dirty"
 
 
 def test_rows_of_presets_that_were_not_trained_again_stay_on_the_page():
