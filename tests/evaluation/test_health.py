@@ -26,6 +26,7 @@ from mue.errors import MueError
 from mue.evaluation.health import HealthReport, health
 from mue.evaluation.known_modes import evaluate_modes
 from mue.inference.predictor import Predictor
+from mue.models.build import build_network
 from mue.models.modal import Modal
 from mue.types import Case, Hypotheses, Pair
 
@@ -114,7 +115,7 @@ def test_real_raters_who_disagree_are_no_finding(real_data, tmp_path):
 def test_one_code_only_is_named(run):
     report = judged(mue.load(run("toy", codes=1, steps=100), device="cpu"))
     assert kinds(report) == ["one code"]
-    assert "100% of the inputs differ" in report.findings[0].seen
+    assert "100% of the inputs differ" in report.findings[0].description
 
 
 def test_one_code_is_enough_where_known_answers_agree(run):
@@ -135,7 +136,7 @@ def test_two_modes_in_one_code_are_named(run):
     assert set(kinds(report)) == {"blend"}
     codes = [c.code for c in report.codes if c.blends > 0.1]
     for code, finding in zip(codes, report.findings, strict=True):
-        assert f"Code {code} stands for different" in finding.seen
+        assert f"Code {code} stands for different" in finding.description
 
 
 def test_four_codes_for_one_mode_are_named(run):
@@ -152,7 +153,9 @@ def test_four_codes_for_one_mode_are_named(run):
     report = judged(edited(good, copy, [*same, other]))
     assert kinds(report) == ["duplicates"]
     codes = ", ".join(map(str, sorted(same)))
-    assert report.findings[0].seen == f"4 codes have the same answer to most inputs: {codes}."
+    assert (
+        report.findings[0].description == f"4 codes have the same answer to most inputs: {codes}."
+    )
 
 
 @pytest.mark.parametrize(("factor", "kind"), [(4.0, "too sure"), (0.2, "too unsure")])
@@ -165,7 +168,7 @@ def test_a_prior_too_sure_or_unsure_is_named_with_calibration_as_the_remedy(fact
     report = judged(edited("bundled:guess", scale, used))
     assert kinds(report) == [kind]
     assert "`mue calibrate`" in report.findings[0].remedy
-    assert (report.said > report.seen) == (kind == "too sure")
+    assert (report.predicted > report.observed) == (kind == "too sure")
 
 
 def test_calibration_is_no_remedy_for_a_model_that_is_calibrated_already():
@@ -214,6 +217,47 @@ def test_over_fitting_is_named(tmp_path):
     assert health(predictor, others).findings == report.findings[:-1]  # nothing to compare with
 
 
+@pytest.fixture
+def too_sure() -> Predictor:
+    """The bundled model with logits that are four times too large."""
+
+    def scale(modal: Modal) -> None:
+        for parameter in (modal.prior.weight, modal.prior.bias):
+            parameter *= 4
+
+    used = [c.code for c in judged(mue.load("bundled:guess", device="cpu")).codes]
+    return edited("bundled:guess", scale, used)
+
+
+@pytest.mark.parametrize("inputs", [1, 4])
+def test_probabilities_and_over_fitting_are_not_judged_by_a_few_inputs(too_sure, inputs):
+    game = GuessingGame("test")
+    report = health(too_sure, game, train=game, inputs=inputs)
+    note = f"{inputs} held-back inputs are too few to judge the probabilities and over-fitting"
+    assert report.notes == (note,)
+    assert not {"too sure", "prior", "over-fitting"} & set(kinds(report))
+    assert report.report()["notes"] == [note]
+
+
+def test_a_verdict_without_findings_says_that_not_all_was_judged():
+    report = health(mue.load("bundled:guess", device="cpu"), GuessingGame("test"), inputs=4)
+    assert report.notes == ("4 held-back inputs are too few to judge the probabilities",)
+    assert report.verdict.startswith("healthy, as far as it was judged (codes in use: 4; ")
+
+
+def test_probabilities_are_judged_by_more_than_a_few_inputs(too_sure):
+    report = health(too_sure, GuessingGame("test"), inputs=40)
+    assert report.notes == ()
+    assert kinds(report) == ["too sure"]
+
+
+def test_over_fitting_is_not_judged_by_a_few_training_inputs(run):
+    predictor, held = mue.load(run("toy", seed=2), device="cpu"), NoisyBars(20, seed=6)
+    few, enough = (health(predictor, held, train=NoisyBars(n, seed=5)) for n in (4, 5))
+    assert few.notes == ("4 training inputs are too few to judge over-fitting",)
+    assert enough.notes == ()
+
+
 # --- what is measured -----------------------------------------------------------------------------
 
 
@@ -233,7 +277,7 @@ def test_a_prior_that_does_not_look_at_the_input_is_named():
     assert report.mode_tv is not None
     assert report.mode_tv.mean == pytest.approx(0.234, abs=0.02)
     assert report.mode_tv.p95 == pytest.approx(0.3375, abs=0.04)
-    assert f"has a mean of {report.mode_tv.mean:.3f}" in report.findings[0].seen
+    assert f"has a mean of {report.mode_tv.mean:.3f}" in report.findings[0].description
 
 
 def test_a_prior_that_takes_a_few_inputs_for_others_is_named():
@@ -334,7 +378,23 @@ def test_answers_unlike_the_known_ones_are_named(run):
 
     report = health(mue.load(run("vector"), device="cpu"), Moved(seed=3), inputs=50)
     assert kinds(report) == ["misses"]
-    assert "100% of the known answers are unlike every answer" in report.findings[0].seen
+    assert "100% of the known answers are unlike every answer" in report.findings[0].description
+
+
+def test_memory_does_not_grow_with_the_square_of_the_number_of_codes():
+    """A matrix of all pairs of these codes would take 17 GB."""
+    c = mue.preset("toy-vq")
+    config = replace(c, codebook=replace(c.codebook, size=65_536))
+    network = build_network(config).eval()
+    assert isinstance(network, Modal)
+    with torch.no_grad():
+        network.prior.weight.zero_()
+        network.prior.bias[:] = -100
+        network.prior.bias[[7, 65_535]] = torch.tensor([1.0, 0.0])
+        network.codebook.codes[65_535] = network.codebook.codes[7]
+    report = health(Predictor(network, config), Bars(seed=3), inputs=6)
+    assert [(c.code, c.duplicates) for c in report.codes] == [(7, (65_535,)), (65_535, (7,))]
+    assert sum(c.prior for c in report.codes) == pytest.approx(1)
 
 
 def test_the_table_of_codes_adds_up(run):
@@ -365,6 +425,8 @@ def test_patients_are_the_unit_of_an_interval(lesion_model, lesions):
     assert report.ged.mean == pytest.approx(sum(patients) / 3, abs=1e-5)
     assert report.ged.low == pytest.approx(min(patients), abs=1e-5)  # 1 of 27 resamples
     assert report.ged.high == pytest.approx(max(patients), abs=1e-5)
+    words = "3 held-back patients are too few to judge the probabilities and over-fitting"
+    assert report.notes == (words,)
 
 
 class One:

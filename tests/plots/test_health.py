@@ -23,11 +23,12 @@ def report() -> HealthReport:
     q = torch.full((2, 2), 0.5)
     case = Case(torch.rand(2, 1, 4, 6), torch.zeros(2, 2, 1, 4, 6), q, ("a", "b"), ("A", "B"))
     return HealthReport(
-        findings=(Finding("blend", "Code 1 blends.", "Train again."),),
+        findings=(Finding("blend", "Code 1 blends.", "Train again.", (1,)),),
         codes=(code(7, 0.5), code(1, 0.3, blends=0.75), code(4, 0.2, same=(7,))),
         inputs=10,
-        said=0.5,
-        seen=0.5,
+        notes=(),
+        predicted=0.5,
+        observed=0.5,
         missed=0.0,
         mode_tv=None,
         ged=Interval(0.1, 0.1, 0.0, 0.2),
@@ -62,8 +63,11 @@ def test_what_is_wrong_with_a_code_is_red(report):
     assert list(ticks) == ["code 7\n", "code 1\nblends 75%", "code 4\nsame as 7"]
     plain, blend, pair = ticks.values()
     assert plain == pair != blend  # two codes of one mode are no trouble
+    finding = Finding("duplicates", "4 codes have the same answer.", "Train again.", (4, 5, 6, 7))
     four = replace(report, codes=(code(4, 0.2, same=(5, 6, 7)),))
-    assert plot_health(four, "").axes[0].get_xticklabels()[0].get_color() == blend
+    for findings, colour in (((), plain), ((finding,), blend)):  # it is the finding that decides
+        figure = plot_health(replace(four, findings=findings), "")
+        assert figure.axes[0].get_xticklabels()[0].get_color() == colour
 
 
 def test_masks_are_outlined_on_their_slice(report):

@@ -97,8 +97,10 @@ def _print_codes(codes: list[dict[str, Any]]) -> None:
 def print_health(content: dict[str, Any]) -> None:
     """The verdict on a model, and what to do about each finding."""
     print_line(f"health   {content['verdict']}")
+    for note in content["notes"]:
+        print_line(f"         {note}")
     for finding in content["findings"]:
-        print_line(f"         {finding['kind']}: {finding['seen']} {finding['remedy']}")
+        print_line(f"         {finding['kind']}: {finding['description']} {finding['remedy']}")
 
 
 def print_shares(codes: list[dict[str, Any]]) -> None:

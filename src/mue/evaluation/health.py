@@ -38,6 +38,9 @@ from mue.types import Case, Hypotheses
 
 INPUTS = 256
 """Held-back inputs that a model is judged by, and training inputs that they are compared with."""
+MIN_UNITS = 5
+"""Independent units, patients or inputs, below which probabilities and over-fitting are not judged:
+a bootstrap interval over so few is far too narrow."""
 DIFFERENT = 0.1
 """Share of the inputs with different known answers, from which on one code is too few."""
 BLENDS = 0.1
@@ -71,11 +74,15 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is wrong: its kind, a sentence with its number, and a sentence on what to do."""
+    """What is wrong: its kind, a sentence with its number, and a sentence on what to do.
+
+    `codes` are the rows of the code book that it is about, if it is about single codes.
+    """
 
     kind: Kind
-    seen: str
+    description: str
     remedy: str
+    codes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +123,9 @@ class HealthReport:
         findings: Empty where the model is healthy.
         codes: The codes in use, the most probable first; empty for a model without codes.
         inputs: Number of held-back inputs.
-        said: Mean probability of the first mode.
-        seen: Mean share of the known answers that are nearest to the first mode.
+        notes: What could not be judged, and why.
+        predicted: Mean probability of the first mode.
+        observed: Mean share of the known answers that are nearest to the first mode.
         missed: Share of the known answers that are unlike every answer of the model.
         mode_tv: Total variation distance of the probabilities to the true ones, its mean and its
             95th percentile over the inputs; None where the true ones are not known.
@@ -130,8 +138,9 @@ class HealthReport:
     findings: tuple[Finding, ...]
     codes: tuple[CodeHealth, ...]
     inputs: int
-    said: float
-    seen: float
+    notes: tuple[str, ...]
+    predicted: float
+    observed: float
     missed: float
     mode_tv: Spread | None
     ged: Interval
@@ -147,16 +156,18 @@ class HealthReport:
         if self.mode_tv is not None:
             codes += f"; mode_tv {self.mode_tv.mean:.3f}, 95th percentile {self.mode_tv.p95:.3f}"
         about = f"({codes}; held-back inputs: {self.inputs})"
-        return f"found: {found} {about}" if found else f"healthy {about}"
+        healthy = "healthy, as far as it was judged" if self.notes else "healthy"
+        return f"found: {found} {about}" if found else f"{healthy} {about}"
 
     def report(self) -> dict[str, object]:
         """Everything but the examples, for JSON."""
         return {
             "verdict": self.verdict,
-            "findings": [asdict(f) for f in self.findings],
+            "notes": list(self.notes),
+            "findings": [{**asdict(f), "codes": list(f.codes)} for f in self.findings],
             "codes": [{**asdict(c), "duplicates": list(c.duplicates)} for c in self.codes],
             "inputs": self.inputs,
-            "first_mode": {"said": self.said, "seen": self.seen},
+            "first_mode": {"predicted": self.predicted, "observed": self.observed},
             "missed": self.missed,
             "mode_tv": None if self.mode_tv is None else asdict(self.mode_tv),
             "ged": asdict(self.ged),
@@ -185,10 +196,12 @@ def health(
     held = _measure(predictor, source, inputs, progress)
     fitted = None if train is None else _measure(predictor, train, inputs, progress)
     codes = held.codes()
-    findings = [*_wrong_answers(held, codes)] or [*_wrong_prior(held, predictor)]
-    findings += _duplicates(codes)
     ged, train_ged = held.interval(held.ged), fitted and fitted.interval(fitted.ged)
-    if train_ged is not None and _overfits(train_ged, ged, predictor.cut):
+    findings, notes = [*_wrong_answers(held, codes)], [*_too_few(held, fitted)]
+    if not findings and held.units >= MIN_UNITS:
+        findings += _wrong_prior(held, predictor)
+    findings += _duplicates(codes)
+    if train_ged is not None and not notes and _overfits(train_ged, ged, predictor.cut):
         findings.append(
             Finding(
                 "over-fitting",
@@ -204,8 +217,9 @@ def health(
         findings=tuple(findings),
         codes=codes,
         inputs=len(held.ged),
-        said=held.said.mean().item(),
-        seen=held.seen.mean().item(),
+        notes=tuple(notes),
+        predicted=held.predicted.mean().item(),
+        observed=held.observed.mean().item(),
         missed=held.missed.mean().item(),
         mode_tv=held.of_known(),
         ged=ged,
@@ -220,31 +234,39 @@ def health(
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """Numbers of each input, and of each code for each input: 0 where it was not decoded.
+    """Numbers of each input, and of each of the k codes that were decoded for it.
 
-    `unit` is what is independent of one another, a patient or an input; `known` whether the known
-    answers are all there are, by their probability, and not those of raters; `by_mode` the
-    frequency, shared out among the codes of a mode as the prior does it; `alike` the share of the
-    inputs in which two codes have nearly the same answer.
+    `unit` is what is independent of one another, a patient or an input, and `unit_name` its name in
+    the plural; `known` whether the known answers are all there are, by their probability, and not
+    those of raters; `by_mode` the frequency, shared out among the codes of a mode as the prior does
+    it; `alike` whether two codes have nearly the same answer. A code is -1 where it was not kept.
     """
 
     index: Int[Tensor, " b"]
     unit: Int[Tensor, " b"]
+    unit_name: str
     category: tuple[str, ...]
+    known: bool
+    n: int
     ged: Float[Tensor, " b"]
-    said: Float[Tensor, " b"]
-    seen: Float[Tensor, " b"]
+    predicted: Float[Tensor, " b"]
+    observed: Float[Tensor, " b"]
     missed: Float[Tensor, " b"]
     differ: Bool[Tensor, " b"]
     spread: Float[Tensor, " b"]
     tv: Float[Tensor, " b"]
-    prior: Float[Tensor, "b n"]
-    frequency: Float[Tensor, "b n"]
-    by_mode: Float[Tensor, "b n"]
-    cost: Float[Tensor, "b n"]
-    blends: Float[Tensor, "b n"]
-    alike: Float[Tensor, "n n"]
-    known: bool
+    code: Int[Tensor, "b k"]
+    prior: Float[Tensor, "b k"]
+    frequency: Float[Tensor, "b k"]
+    by_mode: Float[Tensor, "b k"]
+    cost: Float[Tensor, "b k"]
+    blends: Float[Tensor, "b k"]
+    alike: Bool[Tensor, "b k k"]
+
+    @property
+    def units(self) -> int:
+        """How many patients or inputs there are."""
+        return len(self.unit.unique())
 
     def interval(self, values: Float[Tensor, " b"]) -> Interval:
         """The mean, with its bootstrap interval over patients or inputs."""
@@ -254,14 +276,18 @@ class _Measured:
         """`mode_tv`, where the true probabilities are known."""
         return Spread(self.tv.mean().item(), self.tv.quantile(0.95).item()) if self.known else None
 
+    def of_codes(self, values: Float[Tensor, "b k"]) -> Float[Tensor, " n"]:
+        """The mean over the inputs for each code; a code that was not decoded has 0."""
+        kept, sums = self.code >= 0, values.new_zeros(self.n)
+        return sums.index_add(0, self.code[kept], values[kept]) / len(values)
+
     def codes(self) -> tuple[CodeHealth, ...]:
         """The codes in use, the most probable first."""
-        prior, frequency, blends = (
-            t.mean(dim=0) for t in (self.prior, self.frequency, self.blends)
-        )
-        cost = self.cost.mean(dim=0) / frequency.clamp_min(_TINY)
-        order = prior.argsort(descending=True, stable=True)
-        used = order[self.prior.amax(dim=0)[order] > IN_USE].tolist()
+        prior, frequency, blends = map(self.of_codes, (self.prior, self.frequency, self.blends))
+        cost = self.of_codes(self.cost) / frequency.clamp_min(_TINY)
+        used = self.code[self.prior > IN_USE].unique()
+        order = used[prior[used].argsort(descending=True, stable=True)].tolist()
+        duplicates = self._duplicates(used)
         return tuple(
             CodeHealth(
                 code=c,
@@ -269,10 +295,27 @@ class _Measured:
                 frequency=frequency[c].item(),
                 reconstruction=cost[c].item(),
                 blends=blends[c].item(),
-                duplicates=tuple(d for d in used if d != c and self.alike[c, d] >= MOSTLY),
+                duplicates=tuple(d for d in order if d in duplicates[c]),
             )
-            for c in used
+            for c in order
         )
+
+    def _duplicates(self, used: Int[Tensor, " u"]) -> dict[int, set[int]]:
+        """For each code those that have nearly the same answer to most inputs, if both are used.
+
+        Only pairs that occur are counted: of many codes they are a small part of all pairs.
+        """
+        kept = torch.isin(self.code, used)
+        both = (kept[:, :, None] & kept[:, None]).nonzero(as_tuple=True)
+        i, j, k = both
+        pair, which = (self.code[i, j] * self.n + self.code[i, k]).unique(return_inverse=True)
+        share = which.bincount(self.alike[both].double()) / which.bincount()
+        found: dict[int, set[int]] = {c: set() for c in used.tolist()}
+        for p in pair[share >= MOSTLY].tolist():
+            c, d = divmod(p, self.n)
+            if c != d:
+                found[c].add(d)
+        return found
 
     def ambiguous(self) -> Int[Tensor, " b"]:
         """The items by how much their answers differ, the first of each category before others."""
@@ -290,44 +333,33 @@ def _min_prob(k: int) -> float:
 def _measure(
     predictor: Predictor, source: Source, inputs: int, progress: Progress | None
 ) -> _Measured:
-    index, n = spaced_items(source, inputs), predictor.codes
-    count = len(index)
+    index = spaced_items(source, inputs)
     k = SAMPLES if predictor.is_sampler else min(MAX_ANSWERS, predictor.max_answers)
     generator = torch.Generator().manual_seed(0)
     found: list[tuple[Tensor, ...]] = []
     names: list[tuple[str, str]] = []
-    pairs, alike = torch.zeros(2, n * n, device=predictor.device)
     for items in split_batches(source, index, _BATCH):
         case = source.case(items)
         h = predictor.propose(case.x, k, min_prob=_min_prob(k), generator=generator)
         sy, ss, yy = joint_distances(predictor, h, case)
         modes = predictor.group(h)
         of_input = _of_inputs(predictor, case, h, modes, sy, ss, yy)
-        of_codes: tuple[Tensor, ...] = ()
-        if n:
-            of_codes = _of_codes(predictor, case, h, modes, yy)
-            kept, pair = h.prob > 0, (h.code[:, :, None] * n + h.code[:, None]).flatten()
-            both = kept[:, :, None] & kept[:, None]
-            near = both & (ss <= ALIKE * predictor.cut)
-            pairs.index_add_(0, pair, both.flatten().float())
-            alike.index_add_(0, pair, near.flatten().float())
-        found.append((*of_input, *of_codes))
+        of_codes = _of_codes(predictor, case, h, modes, ss, yy)
+        found.append(tuple(t.cpu() for t in (*of_input, *of_codes)))
         names += zip(case.id, case.group, strict=True)
         if progress is not None:
-            progress(len(names), count)
-    none = [torch.zeros(count, 0)] * (0 if n else 5)
-    columns = [torch.cat(t).cpu() for t in zip(*found, strict=True)]
+            progress(len(names), len(index))
     patients = isinstance(source, Slices)
     known = source.known if patients else is_generated(predictor.config.data)
     unit = np.unique([name[patients] for name in names], return_inverse=True)[1]
     return _Measured(
         index,
         torch.from_numpy(unit),
+        "patients" if patients else "inputs",
         tuple("" if patients else category for _, category in names),
-        *columns,
-        *none,
-        alike=(alike / pairs.clamp_min(1)).view(n, n).cpu(),
-        known=known,
+        known,
+        predictor.codes,
+        *(torch.cat(t) for t in zip(*found, strict=True)),
     )
 
 
@@ -364,22 +396,30 @@ def _different(
 
 
 def _of_codes(
-    predictor: Predictor, case: Case, h: Hypotheses, modes: Modes, yy: Float[Tensor, "b m m"]
+    predictor: Predictor,
+    case: Case,
+    h: Hypotheses,
+    modes: Modes,
+    ss: Float[Tensor, "b k k"],
+    yy: Float[Tensor, "b m m"],
 ) -> tuple[Tensor, ...]:
-    """`prior`, `frequency`, `by_mode`, `cost` and `blends` of `_Measured`."""
+    """The numbers of `_Measured` that each code has, from `code` on: none without codes."""
+    if not predictor.codes:
+        none = h.code[:, :0]
+        return (none, *[none.float()] * 5, none[:, :, None].bool())
     q, log_y = case.q, answer_log_likelihood(h, case.ys, predictor.config.objective)
     score = h.prob.log()[:, :, None] + log_y
     weight = score.softmax(dim=1) * q[:, None]
     answer = score.argmax(dim=1)
     together = _different(yy, q, predictor.cut) & (answer[:, :, None] == answer[:, None])
-    empty = h.prob.new_zeros(len(q), predictor.codes)
-    blends = empty.scatter_reduce(1, h.code.gather(1, answer), together.any(dim=2).float(), "amax")
+    blends = torch.zeros_like(h.prob).scatter_reduce(1, answer, together.any(dim=2).float(), "amax")
     frequency = weight.sum(dim=2)
     same = (modes.mode[:, :, None] == modes.mode[:, None]).to(frequency)
     of_mode = torch.einsum("bkl,bl->bk", same, frequency) * h.prob
     by_mode = of_mode / torch.einsum("bkl,bl->bk", same, h.prob).clamp_min(_TINY)
-    values = (h.prob, frequency, by_mode, -(weight * log_y).sum(dim=2))
-    return (*(empty.scatter_add(1, h.code, v) for v in values), blends)
+    cost = -(weight * log_y).sum(dim=2)
+    code = h.code.where(h.prob > 0, -1)
+    return code, h.prob, frequency, by_mode, cost, blends, ss <= ALIKE * predictor.cut
 
 
 # --- findings -------------------------------------------------------------------------------------
@@ -389,6 +429,15 @@ _AGAIN = (
     "Train again with another --train.seed, with more steps (--train.steps) or more codes "
     "(--codebook.size)."
 )
+
+
+def _too_few(held: _Measured, train: _Measured | None) -> Iterator[str]:
+    """What cannot be judged because a mean over a few patients or inputs may be chance."""
+    if held.units < MIN_UNITS:
+        what = "the probabilities" + ("" if train is None else " and over-fitting")
+        yield f"{held.units} held-back {held.unit_name} are too few to judge {what}"
+    elif train is not None and train.units < MIN_UNITS:
+        yield f"{train.units} training {train.unit_name} are too few to judge over-fitting"
 
 
 def _wrong_answers(held: _Measured, codes: Sequence[CodeHealth]) -> Iterator[Finding]:
@@ -401,6 +450,7 @@ def _wrong_answers(held: _Measured, codes: Sequence[CodeHealth]) -> Iterator[Fin
             f"All answers come from code {codes[0].code}, and the known answers to {differ:.0%} of "
             "the inputs differ by more than the cut of the modes.",
             _AGAIN,
+            (codes[0].code,),
         )
         return
     for c in blends:
@@ -409,6 +459,7 @@ def _wrong_answers(held: _Measured, codes: Sequence[CodeHealth]) -> Iterator[Fin
             f"Code {c.code} stands for different known answers to the same input, for "
             f"{c.blends:.0%} of the inputs.",
             _AGAIN,
+            (c.code,),
         )
     if missed > MISSED and not blends:
         yield Finding(
@@ -433,6 +484,7 @@ def _duplicates(codes: Sequence[CodeHealth]) -> Iterator[Finding]:
                 f"{', '.join(map(str, group))}.",
                 "The probability of their mode is their sum; for codes that differ train with "
                 "another --train.seed or fewer codes (--codebook.size).",
+                tuple(group),
             )
 
 
@@ -443,15 +495,16 @@ def _wrong_prior(held: _Measured, predictor: Predictor) -> Iterator[Finding]:
         calibrate = "Train on more inputs or stop earlier: this model cannot be calibrated."
     elif predictor.config.modes.coverage:
         calibrate = "Train on more inputs or stop earlier: this model is calibrated already."
-    gap = held.said - held.seen
+    gap = held.predicted - held.observed
     bias, known = held.interval(gap), held.of_known()
     scatter = SAMPLES**-0.5 if predictor.is_sampler else 0.0
-    tv = mode_tv(held.prior.mean(dim=0)[None], held.by_mode.mean(dim=0)[None]).item()
+    prior, by_mode = held.of_codes(held.prior), held.of_codes(held.by_mode)
+    tv = mode_tv(prior[None], by_mode[None]).item()
     if bias.low > UNCALIBRATED or bias.high < -UNCALIBRATED:
         yield Finding(
             "too sure" if bias.mean > 0 else "too unsure",
-            f"The first mode has a mean probability of {held.said.mean():.3f}, and "
-            f"{held.seen.mean():.3f} of the known answers are nearest to it.",
+            f"The first mode has a mean probability of {held.predicted.mean():.3f}, and "
+            f"{held.observed.mean():.3f} of the known answers are nearest to it.",
             calibrate,
         )
     elif known is not None and (

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mue.errors import MueError
-from mue.evaluation.health import BLENDS, DUPLICATES, CodeHealth, HealthReport
+from mue.evaluation.health import CodeHealth, HealthReport
 from mue.plots.panels import (
     as_shown,
     foreground,
@@ -29,8 +29,8 @@ _PAGE = 9.8  # inches
 def plot_health(report: HealthReport, title: str, *, outlines: bool = False) -> Figure:
     """A column for each code in use, the most probable first, and below it the code's share.
 
-    A column has the answers of the code to a few inputs, and is marked in red where the code blends
-    answers or has the same ones as other codes. With `outlines` the answers are masks, shown on
+    A column has the answers of the code to a few inputs, and is marked in red where there is a
+    finding about the code. With `outlines` the answers are masks, shown on
     their slice. Vectors of two numbers are points; of longer ones only the shares are shown.
     """
     if not report.codes:
@@ -42,10 +42,10 @@ def plot_health(report: HealthReport, title: str, *, outlines: bool = False) -> 
     height = cell * h / w + 0.1 if images else 2.6
     rows = (b if images else 1) if images or case.ys.shape[-1] == 2 else 0
     size = cell * columns + 0.4 if images else 2.7 * max(b, 2), rows * height + 2.6
-    with new_figure(f"{title}\n{report.verdict}", size) as figure:
+    with new_figure("\n".join((title, report.verdict, *report.notes)), size) as figure:
         grid = figure.add_gridspec(rows + 1, columns, height_ratios=[height] * rows + [1.3])
         shares = figure.add_subplot(grid[rows, 1:] if images else grid[rows, :])
-        _show_shares(shares, codes)
+        _show_shares(shares, report, codes)
         legend_below(figure, 2)
         if images:
             axes = [[figure.add_subplot(grid[i, j]) for j in range(columns)] for i in range(b)]
@@ -58,21 +58,23 @@ def plot_health(report: HealthReport, title: str, *, outlines: bool = False) -> 
     return figure
 
 
-def _label(c: CodeHealth) -> tuple[str, str]:
+def _label(report: HealthReport, c: CodeHealth) -> tuple[str, str]:
     """The name of a code with what is to be known of it, and the colour: red where it is wrong."""
-    if c.blends > BLENDS:
-        return f"code {c.code}\nblends {c.blends:.0%}", RED
-    same = f"same as {', '.join(map(str, c.duplicates))}" if c.duplicates else ""
-    return f"code {c.code}\n{same}", RED if len(c.duplicates) + 1 >= DUPLICATES else INK
+    kinds = [f.kind for f in report.findings if c.code in f.codes]
+    if "blend" in kinds:
+        note = f"blends {c.blends:.0%}"
+    else:
+        note = f"same as {', '.join(map(str, c.duplicates))}" if c.duplicates else ""
+    return f"code {c.code}\n{note}", RED if kinds else INK
 
 
-def _show_shares(ax: Axes, codes: tuple[CodeHealth, ...]) -> None:
+def _show_shares(ax: Axes, report: HealthReport, codes: tuple[CodeHealth, ...]) -> None:
     at = np.arange(len(codes))
     for shift, colour, name in ((-0.2, BLUE, "prior"), (0.2, GREY, "frequency")):
         values = [getattr(c, name) for c in codes]
         bars = ax.bar(at + shift, values, 0.36, color=colour, label=name)
         ax.bar_label(bars, fmt="%.2f", fontsize=SMALL - 1, color=INK)
-    labels = [_label(c) for c in codes]
+    labels = [_label(report, c) for c in codes]
     ax.set_xticks(at, [text for text, _ in labels], fontsize=SMALL)
     for tick, (_, colour) in zip(ax.get_xticklabels(), labels, strict=True):
         tick.set_color(colour)
@@ -116,7 +118,7 @@ def _show_points(axes: list[Axes], report: HealthReport, codes: tuple[CodeHealth
             if not len(answer):
                 continue
             y, prob = h.y[i, answer[0]], h.prob[i, answer[0]].item()
-            colour = BLUE if _label(c)[1] == INK else RED
+            colour = BLUE if _label(report, c)[1] == INK else RED
             ax.scatter(*y, s=10 + 250 * prob, color=colour, alpha=0.6, linewidths=0)
             near = int(((placed - y).norm(dim=1) < 0.05 * limit).sum())  # labels beside one another
             offset: Any = {"textcoords": "offset points", "xytext": (8 + 8 * near, 5)}
