@@ -1,3 +1,4 @@
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -6,12 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import tyro
 from PIL import Image
 from torch import nn
 
@@ -263,6 +266,20 @@ def test_weights_that_were_damaged_are_written_again_by_resuming(tiny, trained, 
     assert same(folder, trained)
 
 
+@pytest.mark.parametrize("how", ["exported", "without its state"])
+def test_what_has_weights_and_no_state_is_not_resumed(tiny, trained, folder, tmp_path, how):
+    """From its first step on it would be trained again, with the log and the weights gone."""
+    if how == "exported":
+        folder = tmp_path / "exported"
+        export(trained, folder, half=False)
+    else:
+        (folder / STATE).unlink()
+    before = files(folder)
+    with pytest.raises(RunError, match=r"must hold state\.safetensors to be resumed, and it holds"):
+        train(tiny("exact", ema=0.9), folder, resume=True)
+    assert files(folder) == before
+
+
 def test_weights_that_were_deleted_are_written_again_by_resuming(tiny, trained, folder):
     (folder / WEIGHTS).unlink()
     train(tiny("exact", ema=0.9), folder, resume=True)
@@ -424,7 +441,7 @@ def test_a_finished_run_has_nothing_to_resume(tiny, trained, folder):
 def test_a_run_that_dies_before_any_of_its_writes_goes_on_to_the_same_weights(
     tiny, trained, tmp_path, monkeypatch, write
 ):
-    """Writes: configuration, empty log, (weights, state) twice, history."""
+    """Writes: configuration, empty log, state, weights, then weights, state, last the history."""
     left, replace = iter(range(write - 1, -1, -1)), os.replace
 
     def dying(source, target):
@@ -685,7 +702,7 @@ def calibrated(calibrating, lesions, tmp_path_factory) -> Path:
 def test_a_validated_and_calibrated_run_that_dies_before_any_of_its_writes_ends_the_same(
     calibrating, calibrated, lesions, tmp_path, monkeypatch, write
 ):
-    """Writes: configuration, log, (weights, state) twice, then calibrated, last the history."""
+    """Writes: configuration, log, state, weights, weights, state, calibrated, the history."""
     left, replace = iter(range(write - 1, -1, -1)), os.replace
 
     def dying(source, target):
@@ -810,6 +827,35 @@ def test_a_data_set_of_ones_own_is_validated_and_calibrated_on_another(tiny, tmp
     assert origin(out)["calibration"]["inputs"] == 1000
 
 
+@pytest.mark.parametrize("prepared", [True, False])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"validate_every": 5},
+        {"calibrate": True},
+        {"validate_every": 5, "patience": 2, "calibrate": True},
+    ],
+)
+def test_without_inputs_held_back_a_training_runs_as_its_refusal_says(
+    tiny, lesion_config, patients, lesion, tmp_path, asked, prepared
+):
+    where: dict[str, Any] = {"source": Bars()}
+    config: Config = tiny("exact")
+    if prepared:
+        items = [lesion(name, 1, 1) for name in patients("train", 2)]
+        write_prepared(items, tmp_path / "data", {"form": "made up"})
+        config, where = lesion_config, {"data": tmp_path / "data"}
+    config = dataclasses.replace(
+        config, train=dataclasses.replace(config.train, steps=1, batch=2, **asked)
+    )
+    with pytest.raises(MueError, match=r"split 'val'|does not hold") as refused:
+        train(config, tmp_path / "run", **where)
+    options = str(refused.value).partition("--")
+    advice = "".join(options[1:]).split()
+    changed = tyro.cli(Config, args=advice, default=config)
+    assert read_log(train(changed, tmp_path / "run", **where))
+
+
 class NoBars(Bars):
     """A data set of finite length that is empty."""
 
@@ -911,6 +957,62 @@ def test_a_run_that_samples_is_resumed_to_the_same_weights(tiny, tmp_path, what)
     torch.manual_seed(123)  # another process, with another past
     train(config, tmp_path / "again", resume=True)
     assert same(tmp_path / "again", whole)
+
+
+def test_a_model_is_judged_on_the_very_device_it_was_trained_on(tiny, tmp_path, monkeypatch):
+    """As on the second GPU of a machine."""
+    where: list[torch.device] = []
+
+    def noted(*model, device, **options):
+        where.append(device)
+        return load(*model, device=device, **options)
+
+    there = torch.device("cpu", 0)
+    monkeypatch.setattr("mue.commands.train.load", noted)
+    train(tiny("exact"), tmp_path / "run", source=Bars(device=there), validation=Bars(device=there))
+    assert where == [there]
+
+
+# --- data that only one thread may read -----------------------------------------------------------
+
+
+class OneReader(Bars):
+    """Bars in files, say, that two threads must not read at once."""
+
+    reading = threading.Lock()
+    overlaps = 0
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(seed=seed)
+        self.on_device = False
+
+    def pair(self, index):
+        with self.alone():
+            return super().pair(index)
+
+    def case(self, index):
+        with self.alone():
+            return super().case(index)
+
+    @contextlib.contextmanager
+    def alone(self):
+        if not self.reading.acquire(blocking=False):
+            OneReader.overlaps += 1
+            yield
+            return
+        time.sleep(0.005)  # long enough to be met
+        yield
+        self.reading.release()
+
+
+def test_no_two_threads_read_the_data_at_once(tiny, tmp_path):
+    book = {"split_every": 1, "split_until": 1.0}
+    config = tiny("exact", codebook=book, validate_every=2, patience=2)
+    config = dataclasses.replace(
+        config, objective=dataclasses.replace(config.objective, balance_until=0.0, prior_from=0.0)
+    )
+    train(config, tmp_path / "run", source=OneReader(), validation=OneReader(seed=1))
+    assert OneReader.overlaps == 0
 
 
 # --- health ---------------------------------------------------------------------------------------

@@ -8,11 +8,9 @@ from mue.config.presets import preset
 from mue.config.schema import ObjectiveConfig
 from mue.data.build import build_source
 from mue.data.prepared.dataset import Slices
-from mue.data.prepared.item import Item
-from mue.data.prepared.store import open_prepared, write_prepared
+from mue.data.prepared.store import open_prepared
 from mue.data.synthetic.toy import Bars
 from mue.data.synthetic.vector import Rotations
-from mue.errors import MueError
 from mue.evaluation.known_modes import evaluate_modes
 from mue.evaluation.raters import evaluate_raters
 from mue.evaluation.validation import (
@@ -212,13 +210,3 @@ def test_a_predictor_of_a_training_keeps_its_weights_when_the_training_goes_on(t
     next(iter(fit(training, Bars())))
     assert torch.equal(predictor.propose(x, 2).y, before.y)
     assert not torch.equal(predictor_of(training, training.ema).propose(x, 2).y, before.y)
-
-
-def test_data_without_patients_of_val_are_refused_with_the_way_out(
-    lesion_config, patients, lesion, tmp_path
-):
-    items: list[Item] = [lesion(name, 1, 1) for name in patients("train", 2)]
-    write_prepared(items, tmp_path / "data", {"form": "made up"})
-    words = "has no slice of a patient of the split 'val'.*; to train without validation take tr"
-    with pytest.raises(MueError, match=words):
-        validation_source(lesion_config, tmp_path / "data", CPU)

@@ -20,6 +20,7 @@ from mue.commands.calibrate import INPUTS, calibrate_predictor, check_images
 from mue.commands.report import FIGURES, HEALTH, save_health, save_report
 from mue.config.schema import Config
 from mue.data.build import build_source, check_data, check_shapes
+from mue.data.prefetch import no_prefetching
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.store import open_prepared, verify_prepared
 from mue.data.source import Source
@@ -33,7 +34,7 @@ from mue.nn.backbone import Backbone
 from mue.signals import handled
 from mue.training import checkpoint, distributed
 from mue.training.batches import batch_share, batch_threads
-from mue.training.checkpoint import CONFIG, STATE, RunError
+from mue.training.checkpoint import CONFIG, STATE, WEIGHTS, RunError
 from mue.training.log import (
     LOG,
     LogRecord,
@@ -171,7 +172,8 @@ def train(
                 say(_outcome(training, training.best))
             if config.train.calibrate:
                 own = validation if config.data.name == _OWN else None
-                say(_calibrate_(folder, training, data, own))
+                with no_prefetching():
+                    say(_calibrate_(folder, training, data, own))
             from mue.plots.history import plot_history
             from mue.plots.style import save_figure
 
@@ -179,7 +181,8 @@ def train(
             figure = plot_history(read_log(folder), title, read_validations(folder))
             save_figure(figure, folder / FIGURES / "history.png")
             if validation is not None:
-                _judge(folder, training, source, validation, title)
+                with no_prefetching():
+                    _judge(folder, training, source, validation, title)
             else:
                 say("there is no health report: no inputs were held back from training")
     return folder
@@ -216,8 +219,8 @@ def _validation(
     t, own = config.train, config.data.name == _OWN
     if given is not None and not own:
         raise MueError(
-            f"`validation` must be left out without `source`: the data {config.data.name!r} have a "
-            "val split"
+            "`validation` must be left out without `source`: inputs to validate the data "
+            f"{config.data.name!r} with are those of their val split"
         )
     if given is not None and isinstance(given, Sized) and not len(given):
         raise MueError("`validation` must hold at least one input, got none")
@@ -228,14 +231,25 @@ def _validation(
         raise MueError(
             "`validation` must be a Source with inputs that `source` does not hold, for "
             f"train.validate_every {t.validate_every} and train.calibrate {t.calibrate}; "
-            "give one, or take 0 and False"
+            f"give one, or train without by {_without_validation(config)}"
         )
     try:
         return given or validation_source(config, data, device)
-    except MueError:
-        if needed:
-            raise
-        return None
+    except MueError as error:
+        if not needed:
+            return None
+        raise MueError(f"{error}; to train without take {_without_validation(config)}") from None
+
+
+def _without_validation(config: Config) -> str:
+    """The options that turn off what asks for inputs that are held back."""
+    t = config.train
+    options = {
+        "--train.validate-every 0": t.validate_every,
+        "--train.patience 0": t.patience,
+        "--train.no-calibrate": t.calibrate,
+    }
+    return " ".join(option for option, value in options.items() if value)
 
 
 def _complete(learner: Learner) -> Learner:
@@ -276,6 +290,13 @@ def _check(folder: Path, config: Config, digest: str | None, *, resume: bool) ->
     """Refuse a folder that this run cannot take. Whether it holds this run already."""
     occupied = check_run_folder(folder, resume=resume)
     if occupied:
+        if (folder / WEIGHTS).exists() and not (folder / STATE).exists():
+            checkpoint.load_config(folder)  # refuses one that is not of a run
+            raise RunError(
+                f"{folder} must hold {STATE} to be resumed, and it holds weights without: as "
+                "`mue calibrate` and `mue export` write them; resume the run they are of, or train "
+                "into another folder"
+            )
         theirs = dict(_values(checkpoint.load_config(folder)))
         origin = checkpoint.origin(folder)
         theirs["--data"] = origin["data"]
@@ -349,7 +370,7 @@ def _loop(
                 if on_record is not None:
                     on_record(record)
             if best is not None and validation is not None and validating:
-                with distributed.long_timeout():
+                with distributed.long_timeout(), no_prefetching():
                     found = validate(training, source, validation)
                 best.update_(found.score, step.number, training.ema)
                 if training.out_of_patience and not last:
@@ -397,8 +418,8 @@ def _judge(
     folder: Path, training: Training, source: Source, validation: Source, title: str
 ) -> None:
     """Write the health report of the exported model."""
-    network, where = cast("Any", (copy.deepcopy(training.network), training.device.type))
-    predictor = load(folder, network=network, device=where, half=False, accelerate=False)
+    network = cast("Any", copy.deepcopy(training.network))
+    predictor = load(folder, network=network, device=training.device, half=False, accelerate=False)
     inputs = training.config.train.validate_inputs
     found = health(predictor, validation, train=source, inputs=inputs)
     save_report(folder / HEALTH, found.report())

@@ -1,13 +1,28 @@
 """Prefetching: the next batch is loaded while the device computes."""
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
 from mue.data.source import Source
 from mue.types import Pair
+
+_reading = threading.Lock()
+
+
+@contextmanager
+def no_prefetching() -> Generator[None]:
+    """Batches are not loaded in the background in this block; one that is being loaded is awaited.
+
+    A data set may so be read by two threads in turn, never by both at once: it need not be safe for
+    threads.
+    """
+    with _reading:
+        yield
 
 
 class Prefetcher:
@@ -40,8 +55,12 @@ class Prefetcher:
 
     def _load(self, step: int) -> list[Pair]:
         if self._stream is None:
-            return [self._source.pair(index) for index in self._indices(step)]
+            return self._read(step)
         with torch.cuda.stream(self._stream):
-            pairs = [self._source.pair(index) for index in self._indices(step)]
+            pairs = self._read(step)
         self._stream.synchronize()  # this thread waits, not the one that trains
         return pairs
+
+    def _read(self, step: int) -> list[Pair]:
+        with _reading:
+            return [self._source.pair(index) for index in self._indices(step)]

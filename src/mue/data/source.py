@@ -25,7 +25,8 @@ class Source(Protocol):
     on_device: bool
     """Whether `pair` computes from tensors on `device` alone, without a file or a copy from the
     host. Then a batch is generated as part of the training step, on a GPU inside its CUDA graph.
-    If False, a thread prefetches the next batch while the step runs, which always works."""
+    If False, a thread prefetches the next batch while the step runs, which always works: nothing
+    else reads the data in the meantime."""
 
     def pair(self, index: Int[Tensor, " b"]) -> Pair:
         """Inputs x (b c h w, or b c), each with r sampled answers y (b r c h w): training."""

@@ -15,7 +15,6 @@ from mue import collectives
 from mue.config.schema import Config, ObjectiveConfig
 from mue.data.build import build_source
 from mue.data.source import Source
-from mue.errors import MueError
 from mue.evaluation.answers import (
     answer_log_likelihood,
     codes_in_use,
@@ -41,14 +40,7 @@ _BATCH = 64
 def validation_source(config: Config, data: str | Path | None, device: torch.device) -> Source:
     """The val split of the data of a configuration: other patients, or other generated inputs."""
     seed, resident = config.train.seed, config.compute.resident
-    try:
-        return build_source(
-            config.data, "val", seed=seed, device=device, data=data, resident=resident
-        )
-    except MueError as error:
-        raise MueError(
-            f"{error}; to train without validation take train.validate_every 0"
-        ) from None
+    return build_source(config.data, "val", seed=seed, device=device, data=data, resident=resident)
 
 
 def predictor_of(training: Training, weights: Mapping[str, Tensor]) -> Predictor:

@@ -256,9 +256,17 @@ def restore_weights(folder: Path, training: Training) -> None:
 
 
 def save_state(folder: Path, training: Training) -> None:
-    """Write the weights as evaluated, then all that resuming needs."""
-    save_weights(folder, training)
+    """Write the weights as evaluated, then all that resuming needs.
+
+    The first time it is the other way round: where there are weights without a state, they are not
+    of a run that was killed.
+    """
+    first = not (folder / STATE).exists()
+    if not first:
+        save_weights(folder, training)
     save_tensors(folder / STATE, _state(training))
+    if first:
+        save_weights(folder, training)
 
 
 def load_state_(folder: Path, training: Training) -> None:

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from mue.data.prefetch import no_prefetching
 from mue.data.random import normal
 from mue.data.source import Source
 from mue.models.learner import ExactLearner, VqLearner
@@ -63,7 +64,8 @@ def fit(training: Training, source: Source) -> Iterator[Step]:
             taken = take(weights)
         training.step += 1
         if is_split_due(config, training.step):
-            split_(training, source)
+            with no_prefetching():
+                split_(training, source)
         bad += taken.bad
         yield Step(training.step, taken.terms, taken.used, bad, learning_rate(config, number))
 
