@@ -86,7 +86,7 @@ def test_the_report_by_hand(scores):
     )
     assert report.pop("rest")["mean"] == pytest.approx(0.25 / 3)
     assert report.pop("table") == scores.rows()
-    assert report.pop("modes") == {"least": 2, "most": 3}
+    assert report.pop("modes") == {"min": 2, "max": 3}
     assert report == {"split": "test", "inputs": 3, "seed": 7, "k": 2, "codes_in_use": 3}
 
 

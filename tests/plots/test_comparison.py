@@ -145,7 +145,7 @@ def test_no_models_are_refused():
 
 def test_the_axes_of_a_reliability_say_what_is_predicted_and_counted(words):
     half = torch.tensor([0.5])
-    labels = {"predicted": "probability of a mode", "seen": "raters in it", "counted": "modes"}
+    labels = {"predicted": "probability of a mode", "observed": "raters in it", "counted": "modes"}
     found = set(words(plot_reliability({"ours": reliability(half, half)}, "", **labels)))
     assert set(labels.values()) <= found
     assert not {"slices", "share of raters who annotated one"} & found

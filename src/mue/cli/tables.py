@@ -136,7 +136,7 @@ def _print_modes(content: dict[str, Any]) -> None:
         f"mode_tv  mean {tv['mean']:.4f}, 95th percentile {tv['p95']:.4f} "
         f"over {content['inputs']} {content['split']} inputs, seed {content['seed']}\n"
         f"rest     mean {rest['mean']:.5f} beyond the top {content['k']}\n"
-        f"modes    {content['modes']['least']} to {content['modes']['most']} for an input\n"
+        f"modes    {content['modes']['min']} to {content['modes']['max']} for an input\n"
         f"codes    {content['codes_in_use']} in use\n",
         highlight=False,
     )

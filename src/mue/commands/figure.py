@@ -233,7 +233,7 @@ def _overview(scores: dict[str, RaterEvaluation], split: Split) -> Figures:
             curves,
             f"modes, {about}",
             predicted="predicted probability of a mode",
-            seen="share of raters in it",
+            observed="share of raters in it",
             counted="modes",
         ),
     )

@@ -117,10 +117,10 @@ def fit_calibration(
         s, ys = predictor.masks(h.y), predictor.masks(case.ys)
         d = distances(s, ys)
         tensors = (d.sy, d.ss, d.yy, dice(s, ys), case.q, h.prob)
-        sy, ss, yy, agreement, q, p = (t.cpu().double() for t in tensors)
+        sy, ss, yy, dice_scores, q, p = (t.cpu().double() for t in tensors)
         code = h.code.clone().cpu()  # a copy outside inference mode, for autograd
         idle[code[p > _TINY]] = 0
-        batches.append(_Batch(sy, ss, yy, agreement, q, p.clamp_min(_TINY).log(), code))
+        batches.append(_Batch(sy, ss, yy, dice_scores, q, p.clamp_min(_TINY).log(), code))
     log_t = torch.zeros((), dtype=torch.float64, requires_grad=True)
     shift = torch.zeros(n, dtype=torch.float64, requires_grad=True)
 

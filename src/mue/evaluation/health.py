@@ -405,8 +405,8 @@ def _of_codes(
 ) -> tuple[Tensor, ...]:
     """The numbers of `_Measured` that each code has, from `code` on: none without codes."""
     if not predictor.codes:
-        none = h.code[:, :0]
-        return (none, *[none.float()] * 5, none[:, :, None].bool())
+        none = h.prob[:, :0]
+        return (none.long(), *[none] * 5, ss[:, :0, :0].bool())
     q, log_y = case.q, answer_log_likelihood(h, case.ys, predictor.config.objective)
     score = h.prob.log()[:, :, None] + log_y
     weight = score.softmax(dim=1) * q[:, None]

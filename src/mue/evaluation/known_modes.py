@@ -69,7 +69,7 @@ class ModeEvaluation:
             "mode_tv": summary(mode_tv(self.predicted, self.true)),
             "mode_mae": summary(mode_mae(self.predicted, self.true)),
             "rest": summary(self.rest),
-            "modes": {"least": int(self.modes.amin()), "most": int(self.modes.amax())},
+            "modes": {"min": int(self.modes.amin()), "max": int(self.modes.amax())},
             "codes_in_use": self.codes,
             "table": self.rows(),
         }

@@ -142,14 +142,14 @@ def plot_reliability(
     title: str,
     *,
     predicted: str = "predicted probability of a lesion",
-    seen: str = "share of raters who annotated one",
+    observed: str = "share of raters who annotated one",
     counted: str = "slices",
 ) -> Figure:
     """Share of raters over predicted probability, and a histogram of the predictions.
 
     On the diagonal a probability means what it says. The area of a mark is proportional to the
-    number in its bin, which the histogram below gives. `predicted`, `seen` and `counted` are the
-    labels of the axes.
+    number in its bin, which the histogram below gives. `predicted`, `observed` and `counted` are
+    the labels of the axes.
     """
     if not curves:
         raise MueError("`curves` must hold the reliability of at least one model, got none")
@@ -168,7 +168,7 @@ def plot_reliability(
             if len(curves) == 1:
                 bottom.stairs(count, edges, fill=True, color=colour, alpha=0.3)
             bottom.stairs(count, edges, color=colour, linewidth=1)
-        top.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), ylabel=seen)
+        top.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), ylabel=observed)
         bottom.set(xlabel=predicted, ylabel=counted)
         for ax in (top, bottom):
             style_axes(ax)

@@ -15,9 +15,10 @@ _ALIGNMENT = 64  # each parameter starts at a multiple of 256 bytes, as the fast
 class FlatAdamW:
     """One optimizer step for all parameters: clip the gradient, AdamW, moving average.
 
-    The parameters lie one after the other in one buffer, with zeros in the gaps. Each stays what it
-    was, for modules and for autograd: only its memory has moved. AdamW's moments decay as PyTorch's
-    do by default, and so the paper's.
+    The data of all parameters are moved into one buffer, one after the other, with zeros in the
+    gaps: a step is then a few operations on one tensor. The parameters are the same objects as
+    before, so modules and autograd need not know. The betas are PyTorch's default, 0.9 and 0.999;
+    the paper gives none.
 
     Attributes:
         buffer: All parameters.
