@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -30,7 +31,7 @@ from mue.config.schema import (
 )
 from mue.data.synthetic.toy import Bars
 from mue.nn.codebook import Usage
-from mue.training import distributed
+from mue.training import distributed, split
 from mue.training.batches import batch_index
 from mue.training.checkpoint import load_config, load_state_
 from mue.training.distributed import RemoteError, WorkerLostError
@@ -45,16 +46,16 @@ STEPS = 12
 
 
 def tiny(method: Method, batch: int = 16, lr: float = 1e-3) -> Config:
-    """Codes may be split, answers are balanced, and the energy counts, where there is such a thing.
+    """Codes may be split at steps 2, 4 and 6, the last of which retires free ones by `exact`.
 
-    The balance ends at step 6; `vq` has none, and its codes may be split from step 2 to step 6.
+    Answers are balanced in the first step, and the energy counts, where there is such a thing.
     """
     return Config(
         method=method,
         data=DataConfig(name="toy"),
         model=ModelConfig(levels=(8, 8), tail=(8,), widths=(8,), norm="group"),
         codebook=CodebookConfig(size=6, width=3, decay=0.9, split_every=2),
-        objective=ObjectiveConfig(sharpness=3.0, balance_until=0.5, energy=5.0),
+        objective=ObjectiveConfig(sharpness=3.0, balance_until=0.1, energy=5.0),
         train=TrainConfig(
             steps=STEPS, batch=batch, lr=lr, clip=1.0, ema=0.9, save_every=4, log_every=1
         ),
@@ -70,11 +71,36 @@ def validated(**more: Any) -> Config:
 
 
 def trained(method: Method) -> dict[str, Any]:
-    """What a whole short training leaves behind, and what it says about its last step."""
+    """What a whole short training leaves behind, and what it says about its last step.
+
+    After its first step one code has all answers, so that it is split with a free one.
+    """
     training = Training(tiny(method), CPU)
-    record = [asdict(measure(step, 0.0)) for step in fit(training, Bars())][-1]
+    with (
+        patch.object(split, "split_code_", wraps=split.split_code_) as divided,
+        patch.object(split, "retire_", wraps=split.retire_) as retired,
+    ):
+        for step in fit(training, Bars()):
+            if step.number == 1:
+                leave_one_code_(training)
+            record = asdict(measure(step, 0.0))
     del record["memory"]  # what the process has taken, whatever it did before
-    return {"weights": training.learner.state_dict(), "export": training.export(), "log": record}
+    return {
+        "weights": training.learner.state_dict(),
+        "export": training.export(),
+        "log": record,
+        "split": [call.args[1:3] for call in divided.call_args_list],
+        "retired": [call.args[1].tolist() for call in retired.call_args_list],
+    }
+
+
+@torch.no_grad()
+def leave_one_code_(training: Training) -> None:
+    """Take all answers from the codes but the first: by the prior, or by how far they are."""
+    network = training.learner.network
+    parameter = network.prior.bias if training.config.method == "exact" else network.codebook.codes
+    for tensor in training.averaged(parameter):
+        tensor[1:] = -50.0
 
 
 def updated(rank: int = 0, world: int = 1) -> dict[str, Tensor]:
@@ -228,12 +254,14 @@ def test_two_processes_train_as_one(two, method):
         torch.testing.assert_close(one[method], alone, rtol=1e-4, atol=1e-5)
 
 
-def test_the_training_that_was_compared_is_not_idle():
+@pytest.mark.parametrize("method", ["vq", "exact"])
+def test_the_training_that_was_compared_is_not_idle(method):
     """Its steps are far larger than the tolerance of the comparison, and move the codes too."""
-    for method in ("vq", "exact"):
-        fresh = Training(tiny(method), CPU).learner.state_dict()
-        for name, value in trained(method)["weights"].items():
-            assert (value - fresh[name]).abs().max() > 1e-3, name
+    fresh, found = Training(tiny(method), CPU).learner.state_dict(), trained(method)
+    for name, value in found["weights"].items():
+        assert (value - fresh[name]).abs().max() > 1e-3, name
+    assert found["split"]
+    assert [any(codes) for codes in found["retired"]] == ([True] if method == "exact" else [])
 
 
 # --- whole runs -----------------------------------------------------------------------------------
