@@ -46,7 +46,7 @@ from mue.training.checkpoint import (
 )
 from mue.training.log import NonFiniteError, best_validation, read_log, read_validations
 from mue.training.loop import fit
-from mue.training.split import split_code_
+from mue.training.split import retire_, split_code_
 from mue.training.state import Training
 from mue.types import Pair
 
@@ -742,29 +742,43 @@ def test_a_run_that_is_killed_after_a_validation_goes_on_to_the_same_validations
     assert steps(tmp_path / "again") == list(range(1, 13))
 
 
-def test_a_killed_run_that_splits_codes_and_validates_goes_on_to_the_same_weights_and_health(
-    tmp_path, monkeypatch
+@pytest.mark.parametrize(
+    ("name", "until", "splits", "retirements"),
+    [("vector-vq", 0.9, [6, 12], []), ("vector", 0.9, [], [18]), ("vector", 0.35, [], [6])],
+)
+def test_a_killed_run_that_splits_and_retires_codes_goes_on_to_the_same_weights_and_health(
+    tmp_path, monkeypatch, name, until, splits, retirements
 ):
-    """Checkpoints are of steps 8 and 16, validations of 5, 10 and 15, after which it dies."""
-    c, done = preset("vector-vq"), list[int]()
+    """Checkpoints are of steps 8 and 16, validations of 5, 10 and 15, after which it dies.
+
+    So few steps leave no code free: the one that explains least is retired.
+    """
+    c, split, retired = preset(name), list[int](), list[int]()
     t = dataclasses.replace(
         c.train, steps=20, batch=64, save_every=8, validate_every=5, validate_inputs=16
     )
-    book = dataclasses.replace(c.codebook, split_every=6, split_until=0.9)
+    book = dataclasses.replace(c.codebook, split_every=6, split_until=until)
     start = dataclasses.replace(c.objective, balance_until=0.05)
     config = dataclasses.replace(c, train=t, codebook=book, objective=start)
 
-    def counting(training, *what):
-        done.append(training.step)
+    def splitting(training, *what):
+        split.append(training.step)
         split_code_(training, *what)
+
+    def retiring(training, codes):
+        retired.append(training.step)
+        retire_(training, codes)
 
     def dying(record):
         if record.step == 15:
             raise Killed
 
-    monkeypatch.setattr("mue.training.split.split_code_", counting)
+    monkeypatch.setattr("mue.training.split.split_code_", splitting)
+    monkeypatch.setattr("mue.training.split.retire_", retiring)
+    monkeypatch.setattr("mue.training.split.find_retired", lambda u: u.share == u.share.min())
     whole = train(config, tmp_path / "whole")
-    assert {step < 8 for step in done} == {True, False}
+    assert set(splits) <= set(split)
+    assert retired == retirements
     with pytest.raises(Killed):
         train(config, tmp_path / "again", on_validation=dying)
     assert resumed(tmp_path / "again").step == 8
@@ -872,7 +886,7 @@ class NoBars(Bars):
             "`validation` must be a Source .* train.validate_every 5 and train.calibrate False;",
         ),
         ({"calibrate": True}, {"source": Bars()}, "`validation` must be a Source with inputs"),
-        ({}, {"validation": Bars()}, "`validation` must be left out without `source`: the data "),
+        ({}, {"validation": Bars()}, "`validation` must be left out without `source`: inputs"),
         (
             {"validate_every": 5},
             {"source": Bars(), "validation": NoBars()},

@@ -7,6 +7,7 @@ import torch
 from mue.config.presets import preset
 from mue.data.build import build_source
 from mue.data.synthetic.toy import Bars
+from mue.evaluation.validation import predictor_of
 from mue.metrics.modes import mode_probabilities, mode_tv
 from mue.models.modal import Modal
 from mue.objective import own_log_likelihood
@@ -187,5 +188,28 @@ def test_two_modes_in_one_code_are_divided(name: str):
         y = trace.logits.sigmoid() if name == "toy" else trace.logits
         predicted = mode_probabilities(y.detach(), trace.log_prior.detach().exp(), case.ys)
         found[every] = mode_tv(predicted, case.q).mean().item()
+    assert found[0] > 0.2
+    assert found[20] < 0.08
+
+
+def test_two_modes_in_one_code_of_vq_are_divided():
+    """All encodings are nearest to one code: the others are never chosen, until one is split."""
+    found: dict[int, float] = {}
+    for every in (0, 20):
+        config = preset("vector-vq")
+        config = dataclasses.replace(
+            config,
+            codebook=dataclasses.replace(config.codebook, split_every=every),
+            train=dataclasses.replace(config.train, steps=400, validate_every=0),
+        )
+        training = Training(config, CPU)
+        source = build_source(config.data, "train", seed=0, device=CPU)
+        for step in fit(training, source):
+            if step.number == 1:
+                for codes in training.averaged(modal(training).codebook.codes):
+                    codes[1:] = 1e3
+        case = build_source(config.data, "test", seed=0, device=CPU).case(torch.arange(100))
+        h = predictor_of(training, training.ema).propose(case.x, 16)
+        found[every] = mode_tv(mode_probabilities(h.y, h.prob, case.ys), case.q).mean().item()
     assert found[0] > 0.2
     assert found[20] < 0.08
