@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from oracle import Oracle
 from torch import Tensor
 
 from mue.data.prepared.dataset import Slices
@@ -16,7 +17,6 @@ from mue.data.prepared.item import Item
 from mue.data.prepared.store import open_prepared, write_prepared
 from mue.evaluation.raters import RaterEvaluation, evaluate_raters
 from mue.inference.load import load
-from mue.inference.predictor import Predictor
 from mue.types import Case, Hypotheses
 
 LABELS = ("background", "cup", "disc")
@@ -48,34 +48,28 @@ def labelled(patients, tmp_path_factory) -> Path:
     return folder
 
 
-class Oracle(Predictor):
-    """A predictor that finds the case of an image and answers as its test says."""
-
-    def __init__(self, predictor: Predictor, folder: Path, answer: Any) -> None:
-        c = predictor.config
-        config = dataclasses.replace(
-            c,
-            data=dataclasses.replace(c.data, labels=LABELS),
-            model=dataclasses.replace(c.model, c_out=3),
-            objective=dataclasses.replace(c.objective, likelihood="categorical"),
-        )
-        super().__init__(predictor.network, config)
-        source = Slices(open_prepared(folder), "test", config.data)
-        self.answer = answer
-        self.cases = [source.case(torch.tensor([i])) for i in range(len(source))]
-
-    def propose(self, image: Any, *_: Any, **__: Any) -> Any:
-        found = [self.answer(c) for x in image for c in self.cases if torch.equal(c.x[0], x)]
-        y, prob = (torch.cat(t) for t in zip(*found, strict=True))
-        prob, order = prob.sort(dim=1, descending=True)
-        return Hypotheses(y[torch.arange(len(y))[:, None], order], prob, order)
-
-
 @pytest.fixture
 def evaluate(lesion_model, labelled):
+    predictor = load(lesion_model, device="cpu")
+    c = predictor.config
+    config = dataclasses.replace(
+        c,
+        data=dataclasses.replace(c.data, labels=LABELS),
+        model=dataclasses.replace(c.model, c_out=3),
+        objective=dataclasses.replace(c.objective, likelihood="categorical"),
+    )
+    source = Slices(open_prepared(labelled), "test", config.data)
+    cases = [source.case(torch.tensor([i])) for i in range(len(source))]
+
     def run(answer: Any, batch: int = 32) -> tuple[RaterEvaluation, list[Case]]:
-        oracle = Oracle(load(lesion_model, device="cpu"), labelled, answer)
-        return evaluate_raters(oracle, labelled, batch=batch), oracle.cases
+        def propose(image: Tensor) -> Hypotheses:
+            found = [answer(c) for x in image for c in cases if torch.equal(c.x[0], x)]
+            y, prob = (torch.cat(t) for t in zip(*found, strict=True))
+            prob, order = prob.sort(dim=1, descending=True)
+            return Hypotheses(y[torch.arange(len(y))[:, None], order], prob, order)
+
+        oracle = Oracle(predictor, propose, config)
+        return evaluate_raters(oracle, labelled, batch=batch), cases
 
     return run
 

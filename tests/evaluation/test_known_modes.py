@@ -1,43 +1,17 @@
 import math
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from oracle import Oracle
 
 from mue.data.build import build_source
 from mue.evaluation.known_modes import ModeEvaluation, evaluate_modes, summary
 from mue.inference.load import load
-from mue.inference.predictor import Predictor
 from mue.metrics.modes import nearest_mode
 from mue.models.modal import Modal
 from mue.types import Hypotheses
 
 CPU = torch.device("cpu")
-
-
-class Oracle(Predictor):
-    """A predictor that answers as its test says."""
-
-    def __init__(self, predictor: Predictor, answer: Callable[[Tensor], Hypotheses]) -> None:
-        super().__init__(predictor.network, predictor.config)
-        self.answer = answer
-
-    def propose(
-        self,
-        image: Any,
-        k: int | None = None,
-        *,
-        min_prob: float = 0.0,
-        generator: Any = None,
-        coverage: Any = None,
-    ) -> Any:
-        del generator, coverage
-        h = self.answer(image)
-        assert h.prob.shape[1] == k
-        assert min_prob < 0.001
-        return h
 
 
 @pytest.fixture(scope="module")
@@ -142,9 +116,11 @@ def test_an_oracle_has_no_error(predictor):
         y = bars.expand(-1, -1, 1, 8, 8)[torch.arange(len(x))[:, None], order]
         return Hypotheses(y, prob, order)
 
-    found = evaluate_modes(Oracle(predictor, answer), inputs=50, k=2).report()
+    oracle = Oracle(predictor, answer)
+    found = evaluate_modes(oracle, inputs=50, k=2).report()
     assert found["mode_tv"] == pytest.approx({"mean": 0, "std": 0, "p95": 0}, abs=1e-6)
     assert found["codes_in_use"] == 2
+    assert all(k == 2 and min_prob < 0.001 for k, min_prob in oracle.asked)
 
 
 def test_a_code_is_in_use_when_it_is_likelier_than_one_percent_for_some_input(predictor):
@@ -155,7 +131,9 @@ def test_a_code_is_in_use_when_it_is_likelier_than_one_percent_for_some_input(pr
         prob[-1] = torch.tensor([0.9, 0.02, 0.0099])
         return Hypotheses(torch.zeros(len(x), 3, 1, 8, 8), prob, torch.arange(3).repeat(len(x), 1))
 
-    assert evaluate_modes(Oracle(predictor, answer), inputs=7, k=3, batch=4).codes == 2
+    oracle = Oracle(predictor, answer)
+    assert evaluate_modes(oracle, inputs=7, k=3, batch=4).codes == 2
+    assert all(k == 3 and min_prob < 0.001 for k, min_prob in oracle.asked)
 
 
 def test_k_beyond_the_code_book_is_the_whole_code_book(predictor):

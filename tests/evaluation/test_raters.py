@@ -1,12 +1,11 @@
 import csv
 import dataclasses
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from oracle import Oracle
 
 from mue.config.schema import ModesConfig
 from mue.data.prepared.dataset import Slices
@@ -35,26 +34,6 @@ def case(lesions) -> Case:
     """Every test slice."""
     source = Slices(open_prepared(lesions), "test")
     return source.case(torch.arange(len(source)))
-
-
-class Oracle(Predictor):
-    """A predictor that answers as its test says, and has n codes."""
-
-    def __init__(self, predictor: Predictor, answer: Callable[[Tensor], Hypotheses]) -> None:
-        super().__init__(predictor.network, predictor.config)
-        self.answer = answer
-
-    def propose(
-        self,
-        image: Any,
-        k: int | None = None,
-        *,
-        min_prob: float = 0.0,
-        generator: Any = None,
-        coverage: Any = None,
-    ) -> Any:
-        del k, min_prob, generator, coverage
-        return self.answer(image)
 
 
 def reported(found: RaterEvaluation) -> Any:

@@ -75,7 +75,7 @@ def trained(method: Method) -> dict[str, Any]:
 
     After its first step one code has all answers, so that it is split with a free one.
     """
-    training = Training(tiny(method), CPU)
+    training, record = Training(tiny(method), CPU), dict[str, Any]()
     with (
         patch.object(split, "split_code_", wraps=split.split_code_) as divided,
         patch.object(split, "retire_", wraps=split.retire_) as retired,
