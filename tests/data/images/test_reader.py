@@ -109,6 +109,73 @@ def test_colours_of_a_tiff_that_are_not_rgb_are_refused(tmp_path, mode):
         read_image_file(tmp_path / "a.tiff")
 
 
+OME = (
+    '<OME xmlns="http://www.openmicroscopy.org/Schemas/OME/2016-06" {own}>{before}<Image ID="Image:0">'
+    '<Pixels ID="Pixels:0" DimensionOrder="XYZCT" Type="uint8" SizeX="7" SizeY="5" SizeZ="{slices}" '
+    'SizeC="1" SizeT="1"><Channel ID="Channel:0" SamplesPerPixel="1"/>{planes}</Pixels></Image></OME>'
+)
+PLANE = '<TiffData IFD="0" FirstZ="{z}" PlaneCount="{count}">{uuid}</TiffData>'
+UUID = '<UUID FileName="{name}">urn:uuid:{text}</UUID>'
+
+
+def write_ome(path, planes="", *, slices=2, own="", before=""):
+    text = OME.format(own=own, before=before, slices=slices, planes=planes)
+    values = np.arange(70, dtype=np.uint8).reshape(2, 5, 7)
+    tifffile.imwrite(path, values, description=text, metadata=None, photometric="minisblack")
+    return values
+
+
+@pytest.mark.parametrize("own", ["", 'UUID="urn:uuid:1"'])
+def test_ome_tiff_in_one_file_is_read_by_its_axes(tmp_path, own):
+    uuid = UUID.format(name="a.tif" if not own else "before-it-was-renamed.tif", text=1)
+    values = write_ome(tmp_path / "a.tif", PLANE.format(z=0, count=2, uuid=uuid), own=own)
+    assert np.array_equal(read_image_file(tmp_path / "a.tif").pixels[0], values)
+    values = tifffile.imwrite(tmp_path / "b.tif", values, ome=True, metadata={"axes": "CYX"})
+    assert read_image_file(tmp_path / "b.tif").pixels.shape == (2, 1, 5, 7)
+
+
+@pytest.mark.parametrize("own", ["", 'UUID="urn:uuid:1"'])
+@pytest.mark.parametrize("name", ["pipe", "../outside.tif"])
+def test_ome_tiff_that_names_other_files_is_refused_and_they_are_not_opened(tmp_path, own, name):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    os.mkfifo(folder / "pipe")
+    tifffile.imwrite(tmp_path / "outside.tif", np.full((5, 7), 9, np.uint8))
+    here = PLANE.format(z=0, count=1, uuid=UUID.format(name="a.tif", text=1))
+    there = PLANE.format(z=1, count=1, uuid=UUID.format(name=name, text=2))
+    write_ome(folder / "a.tif", here + there, own=own)
+    with pytest.raises(MueError, match=r"a\.tif is an OME-TIFF that continues in '.*'; save all"):
+        read_image_file(folder / "a.tif")
+
+
+@pytest.mark.parametrize(
+    ("planes", "options", "words"),
+    [
+        ("", {"slices": 10**9}, "claims SizeZ 1000000000 in its OME-XML; at most 16384 are read"),
+        (PLANE.format(z=0, count=10**9, uuid=""), {}, "claims PlaneCount 1000000000"),
+        (PLANE.format(z=0, count=1, uuid=""), {}, "lacks 1 of the 2 pages that it describes"),
+        ("", {"before": '<ModuloAlongT Start="0" End="1e9"/>'}, "has divided axes"),
+    ],
+)
+def test_ome_tiff_that_describes_pages_it_does_not_have_is_refused(
+    tmp_path, planes, options, words
+):
+    write_ome(tmp_path / "a.tif", planes, **options)
+    with pytest.raises(MueError, match=words):
+        read_image_file(tmp_path / "a.tif")
+
+
+def test_a_micro_manager_stack_is_read_alone(tmp_path, monkeypatch):
+    """Its form continues in all files whose names begin alike, or in an NDTiff.index."""
+    values = random((5, 7), "uint8")
+    tifffile.imwrite(tmp_path / "a_MMStack.tif", values)
+    for form in ("mmstack", "ndtiff"):
+        monkeypatch.setattr(tifffile.TiffFile, f"_series_{form}", pytest.fail)
+        monkeypatch.setattr(tifffile.TiffFile, "micromanager_metadata", {"MajorVersion": 2})
+    (tmp_path / "NDTiff.index").touch()
+    assert np.array_equal(read_image_file(tmp_path / "a_MMStack.tif").pixels[0, 0], values)
+
+
 def test_pages_of_different_sizes_are_refused(tmp_path):
     with tifffile.TiffWriter(tmp_path / "a.tif") as file:
         file.write(np.zeros((4, 4), np.uint8))

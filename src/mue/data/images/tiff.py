@@ -4,6 +4,7 @@ import lzma
 import struct
 import zlib
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 from jaxtyping import Shaped
@@ -19,12 +20,16 @@ _PLAIN = tuple(PHOTOMETRIC[n] for n in ("MINISWHITE", "MINISBLACK", "RGB", "PALE
 _MAX_PAGES = 1 << 14
 _DEFLATE, _LZMA, _PACKBITS = (8, 32946, 50013), 34925, 32773  # compressions
 _LZMA_MEMORY = 1 << 28
+_OME_BYTES = 1 << 24
+_OME_COUNTS = ("SizeC", "SizeT", "SizeZ", "PlaneCount", "NumPlanes", "IFD")
+_ALONE: Any = {"is_mmstack": False, "is_ndtiff": False}  # forms that continue in other files
 
 
 def read_tiff(path: ImageFile, *, mask: bool) -> Shaped[np.ndarray, "c k h w"]:
     """The pages of a TIFF as slices; an error is a clause that follows on the file's name."""
-    with path.open("rb") as opened, TiffFile(opened) as file:
+    with path.open("rb") as opened, TiffFile(opened, **_ALONE) as file:
         _check_pages(file)
+        _check_ome(file, path.name)
         series, page = file.series[0], file.pages.first
         if len(file.series) > 1:
             sizes = {" x ".join(map(str, s.shape)) for s in file.series}
@@ -37,6 +42,8 @@ def read_tiff(path: ImageFile, *, mask: bool) -> Shaped[np.ndarray, "c k h w"]:
         h, w = shape[axes.index("Y")], shape[axes.index("X")]
         channels = int(np.prod([n for a, n in zip(axes, shape, strict=True) if a in "SC"]))
         check_size((channels, slices, h, w), series.dtype or np.uint8)
+        if missing := sum(each is None for each in series.pages):
+            raise MueError(f"lacks {missing} of the {len(series.pages)} pages that it describes")
         for each in series.pages:
             _check_segments(file, each)
         try:
@@ -68,9 +75,36 @@ def _check_pages(file: TiffFile) -> None:
         at = at if at < handle.size else 0
 
 
+def _check_ome(file: TiffFile, name: str) -> None:
+    """Refuse an OME-TIFF that continues in other files: tifffile would open whatever it names.
+
+    Its numbers are checked, too: tifffile takes memory for each page that they claim.
+    """
+    if not file.is_ome or (text := file.ome_metadata) is None:
+        return
+    if len(text) > _OME_BYTES:
+        raise MueError(f"has {len(text)} characters of OME-XML; at most {_OME_BYTES} are read")
+    try:
+        root = ElementTree.fromstring(text)  # noqa: S314  tifffile parses it, too
+    except ElementTree.ParseError:  # it is read by its pages alone
+        return
+    own = root.get("UUID")
+    for element in root.iter():
+        if element.tag.endswith("UUID") and (other := element.get("FileName")) != name:
+            if own is None or element.text != own:
+                raise MueError(
+                    f"is an OME-TIFF that continues in {other!r}; save all of it in one file"
+                )
+        if "ModuloAlong" in element.tag:
+            raise MueError("has divided axes (ModuloAlong of OME); save it with plain ones")
+        for count in _OME_COUNTS:
+            if not 0 <= (n := int(element.get(count, 0))) <= _MAX_PAGES:
+                raise MueError(f"claims {count} {n} in its OME-XML; at most {_MAX_PAGES} are read")
+
+
 def _check_segments(file: TiffFile, page: Any) -> None:
     """Refuse strips and tiles that decompress to more than they claim: tifffile takes any size."""
-    if page is None or page.compression not in (*_DEFLATE, _LZMA, _PACKBITS):
+    if page.compression not in (*_DEFLATE, _LZMA, _PACKBITS):
         return
     claimed = int(np.prod(page.chunks)) * page.dtype.itemsize
     for offset, size in zip(page.dataoffsets, page.databytecounts, strict=True):
