@@ -74,11 +74,15 @@ def test_an_interlaced_picture_is_read():
 
 
 @pytest.mark.parametrize("depth", [1, 2, 4])
-def test_few_bits_keep_the_values_of_the_file(depth):
+def test_few_bits_keep_their_values_in_a_mask_and_are_scaled_in_an_image(depth):
     values = RANDOM.integers(0, 2**depth, (4, 8), dtype=np.uint8)
+    values[0, 0] = 2**depth - 1
     bits = np.unpackbits(values[..., None], axis=2)[..., 8 - depth :].reshape(4, -1)
     rows = np.hstack([np.zeros((4, 1), np.uint8), np.packbits(bits, axis=1)]).tobytes()
-    assert np.array_equal(decode_png(png_bytes(8, 4, depth, 0, rows)).pixels[..., 0], values)
+    found = decode_png(png_bytes(8, 4, depth, 0, rows))
+    assert np.array_equal(found.pixels[..., 0], values)
+    assert np.array_equal(found.mask()[0], values)
+    assert np.array_equal(found.image()[0], values * (255 // (2**depth - 1)))
 
 
 def test_a_flipped_bit_or_a_missing_end_is_noticed_wherever_it_is():

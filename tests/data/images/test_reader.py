@@ -101,6 +101,17 @@ def test_white_may_be_zero_in_a_tiff(tmp_path):
     assert read_image_file(tmp_path / "a.tif").pixels.tolist() == [[[[255, 0]]]]
 
 
+@pytest.mark.parametrize("options", [{}, {"compression": "group4"}])
+@pytest.mark.parametrize("form", ["bmp", "tif"])
+def test_pictures_of_one_bit_are_black_and_white_and_masks_of_0_and_1(tmp_path, form, options):
+    values = random((5, 7), "uint8") % 2
+    options = options if form == "tif" else {}
+    Image.fromarray(values * 255).convert("1").save(tmp_path / f"a.{form}", **options)
+    assert np.array_equal(read_image_file(tmp_path / f"a.{form}").pixels[0, 0], values * 255)
+    mask = decode_file(tmp_path / f"a.{form}", mask=True).pixels[0, 0]
+    assert np.array_equal(mask, mask.max() * values)
+
+
 @pytest.mark.parametrize("mode", ["YCbCr", "LAB", "CMYK"])
 def test_colours_of_a_tiff_that_are_not_rgb_are_refused(tmp_path, mode):
     """Their samples are no red, green and blue."""
@@ -110,9 +121,10 @@ def test_colours_of_a_tiff_that_are_not_rgb_are_refused(tmp_path, mode):
 
 
 OME = (
-    '<OME xmlns="http://www.openmicroscopy.org/Schemas/OME/2016-06" {own}>{before}<Image ID="Image:0">'
-    '<Pixels ID="Pixels:0" DimensionOrder="XYZCT" Type="uint8" SizeX="7" SizeY="5" SizeZ="{slices}" '
-    'SizeC="1" SizeT="1"><Channel ID="Channel:0" SamplesPerPixel="1"/>{planes}</Pixels></Image></OME>'
+    '<OME xmlns="http://www.openmicroscopy.org/Schemas/OME/2016-06" {own}>{before}'
+    '<Image ID="Image:0"><Pixels ID="Pixels:0" DimensionOrder="XYZCT" Type="uint8" SizeX="7" '
+    'SizeY="5" SizeZ="{slices}" SizeC="1" SizeT="1"><Channel ID="Channel:0" SamplesPerPixel="1"/>'
+    "{planes}</Pixels></Image></OME>"
 )
 PLANE = '<TiffData IFD="0" FirstZ="{z}" PlaneCount="{count}">{uuid}</TiffData>'
 UUID = '<UUID FileName="{name}">urn:uuid:{text}</UUID>'

@@ -48,7 +48,7 @@ def test_every_protocol_gives_the_same_slices(write: Callable[..., Path], protoc
 
 
 def test_a_pickle_of_python_2_is_read(write: Callable[..., Path]):
-    image = np.arange(24, dtype="<f8").reshape(4, 6) / 23
+    image = np.arange(24, dtype="<f8").reshape(4, 6) % 2
     text = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntS'b'\ntR"
     text += b"(I1\n(I4\nI6\ntcnumpy\ndtype\n(S'f8'\nI0\nI1\ntR(I3\nS'<'\nNNNI-1\nI-1\nI0\ntbI00\n"
     text += b"T" + struct.pack("<i", image.nbytes) + image.tobytes() + b"tb"
@@ -72,6 +72,14 @@ def test_numbers_of_every_kind_and_order_are_read(
     assert (item.masks == (np.arange(24).reshape(4, 6) % 2 == 1)).all()
 
 
+@pytest.mark.parametrize("value", [0.3, 1, 2, 3, 15, 100, 255])
+def test_a_mask_is_zero_and_any_other_value(write: Callable[..., Path], value: float):
+    mask = np.arange(24).reshape(4, 6) % 2
+    (item,) = imported(write({"a": entry(masks=[mask * value] * 4)}))
+    assert isinstance(item, Item)
+    assert (item.masks == mask).all()
+
+
 def test_integers_are_grey_values_as_they_are(write: Callable[..., Path]):
     image = np.arange(24, dtype=np.int64).reshape(4, 6) * 11
     (item,) = imported(write({"a": entry(image=image)}))
@@ -86,6 +94,8 @@ def test_integers_are_grey_values_as_they_are(write: Callable[..., Path]):
         (entry(masks=[np.zeros((4, 6))] * 5), "has 5 masks; a slice has 4"),
         (entry(masks=[np.zeros((4, 5))] * 4), "a mask of shape (4, 5) and an image of shape"),
         (entry(masks="none"), "not a list of arrays"),
+        (entry(masks=[np.full((4, 6), np.nan)] * 4), "has a mask value that is not finite"),
+        (entry(masks=[np.linspace(0, 1, 24).reshape(4, 6)] * 4), "a mask has 0 and one other"),
         (entry(masks=np.array(1)), "has 1 masks; a slice has 4"),
         (entry(image=np.zeros((4, 6, 3))), "must have two axes"),
         (entry(image=np.full((4, 6), np.nan)), "values outside of 0..255"),

@@ -153,14 +153,36 @@ def test_a_png_that_claims_to_be_enormous_is_not_decoded(
     assert bad == [Rejected(name, "is 65536×65536 pixels; at most 4096×4096 are read")]
 
 
-def test_masks_of_zero_and_one_are_masks(
+def test_masks_of_zero_and_any_other_value_are_masks(
     nodule: Callable[..., Files], folder: Make, encode: Callable[..., bytes]
 ):
-    files = nodule()
-    files["LIDC-IDRI-0001/nodule-0/mask-0/slice-0.png"] = encode(np.eye(8, dtype=np.uint8))
-    files["LIDC-IDRI-0001/nodule-0/mask-1/slice-0.png"] = encode(np.eye(8, dtype=np.uint8) * 127)
+    files, eye = nodule(), np.eye(8, dtype=np.uint8)
+    for r, value in enumerate((1, 2, 15, 100)):
+        files[f"LIDC-IDRI-0001/nodule-0/mask-{r}/slice-0.png"] = encode(eye * value)
     items, _ = imported(folder(files))
-    assert items[0].masks.sum(axis=(1, 2)).tolist() == [8, 0, 2, 3]
+    assert (items[0].masks == eye).all()
+
+
+def test_a_mask_of_several_values_is_refused(
+    nodule: Callable[..., Files], folder: Make, encode: Callable[..., bytes]
+):
+    files, name = nodule(), "LIDC-IDRI-0001/nodule-0/mask-1/slice-0.png"
+    files[name] = encode(np.diag(np.array([1, 255] * 4, np.uint8)))
+    items, bad = imported(folder(files | nodule(k=1)))
+    why = "has mask values such as 1 and 255; a mask has 0 and one other value"
+    assert (bad, [i.slice for i in items]) == ([Rejected(name, why)], ["slice-1"])
+
+
+def test_an_image_of_one_bit_is_black_and_white_and_a_mask_is_a_mask(
+    nodule: Callable[..., Files], folder: Make
+):
+    pattern = np.tile(np.array([0, 255], np.uint8), (8, 4))
+    data = picture(Image.fromarray(pattern).convert("1"))
+    names = [f"LIDC-IDRI-0001/nodule-0/{part}/slice-0.png" for part in ("images", "mask-0")]
+    items, bad = imported(folder(nodule() | dict.fromkeys(names, data)))
+    assert not bad
+    assert np.array_equal(items[0].image[0], pattern)
+    assert np.array_equal(items[0].masks[0], pattern > 0)
 
 
 def test_colour_becomes_grey_and_sixteen_bits_are_refused(

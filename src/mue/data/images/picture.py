@@ -27,6 +27,7 @@ class Picture:
     keyed: bool = False  # whether one colour is transparent, or some of a palette
     orientation: int = 1  # of EXIF
     lossy: bool = False  # whether values near each other may have been one value
+    bits: int = 8  # of a sample; fewer are scaled to 8 in an image, but not in a mask
 
     def image(self) -> Shaped[np.ndarray, "c h w"]:
         """Grey or colours, turned as EXIF says."""
@@ -38,6 +39,8 @@ class Picture:
             pixels = colours[pixels[..., 0]]
         elif self.alpha:
             pixels = pixels[..., :-1]
+        elif self.bits < 8:
+            pixels = scale_to_bytes(pixels, self.bits)
         return self._upright(pixels)
 
     def mask(self) -> Shaped[np.ndarray, "1 h w"]:
@@ -58,6 +61,11 @@ class Picture:
 
     def _upright(self, pixels: Shaped[np.ndarray, "h w c"]) -> Shaped[np.ndarray, "c v u"]:
         return turn(pixels.transpose(2, 0, 1), self.orientation)
+
+
+def scale_to_bytes(pixels: Shaped[np.ndarray, "*s"], bits: int) -> UInt8[np.ndarray, "*s"]:
+    """Samples of 1 to 7 bits as 0 to 255, rounded: the highest is white."""
+    return np.rint(pixels.astype(np.float32) * (255 / ((1 << bits) - 1))).astype(np.uint8)
 
 
 def turn(pixels: Shaped[np.ndarray, "*c h w"], orientation: int) -> Shaped[np.ndarray, "*c v u"]:
@@ -114,4 +122,5 @@ def decode_picture(data: bytes) -> Picture:
             orientation=int(file.getexif().get(_ORIENTATION, 1)),
             lossy=file.format in ("JPEG", "MPO", "WEBP")
             and b"VP8L" not in (data[12:16], data[30:34]),  # of WebP without loss
+            bits=1 if file.mode == "1" else 8,
         )

@@ -47,6 +47,7 @@ def decode_png(data: bytes) -> Picture:
         alpha=colour in _ALPHA,
         keyed=b"tRNS" in other,
         orientation=orientation_of(other.get(b"eXIf", b"")),
+        bits=depth,
     )
 
 

@@ -39,6 +39,8 @@ ENDINGS = (*_OTHERS, *_NIFTI, *DICOM_ENDINGS)
 def read_image_file(path: str | ImageFile, *, axis: Axis = 2) -> RawImage:
     """An image, a volume, or the DICOM series in a folder, with the values of its files.
 
+    Pictures of fewer than 8 bits are scaled to 8.
+
     PNG, JPEG, GIF, BMP, WebP, TIFF, NIfTI, DICOM and npy (h w, c h w, h w c with c up to 4, or
     c d h w). `axis` is the one of (i, j, k) that a volume is cut into slices along; a single slice
     stays one. Pictures are turned as EXIF says.

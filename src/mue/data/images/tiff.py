@@ -12,7 +12,7 @@ from PIL import Image, ImageSequence
 from tifffile import COMPRESSION, PHOTOMETRIC, TiffFile
 
 from mue.data.images.image import ImageFile, check_size
-from mue.data.images.picture import turn
+from mue.data.images.picture import scale_to_bytes, turn
 from mue.errors import MueError
 
 _OPACITY = (1, 2)  # kinds of an extra sample
@@ -51,7 +51,7 @@ def read_tiff(path: ImageFile, *, mask: bool) -> Shaped[np.ndarray, "c k h w"]:
         except ValueError as error:
             if "imagecodecs" not in str(error):
                 raise
-            return _by_pillow(path, error)
+            return _by_pillow(path, mask, error)
         inner = [axes.index(a) for a in "YX"]
         outer = [i for i, a in enumerate(axes) if a in "CS"]
         rest = [i for i in range(len(axes)) if i not in inner + outer]
@@ -90,11 +90,11 @@ def _check_ome(file: TiffFile, name: str) -> None:
         return
     own = root.get("UUID")
     for element in root.iter():
-        if element.tag.endswith("UUID") and (other := element.get("FileName")) != name:
-            if own is None or element.text != own:
-                raise MueError(
-                    f"is an OME-TIFF that continues in {other!r}; save all of it in one file"
-                )
+        other, foreign = element.get("FileName"), own is None or element.text != own
+        if element.tag.endswith("UUID") and foreign and other != name:
+            raise MueError(
+                f"is an OME-TIFF that continues in {other!r}; save all of it in one file"
+            )
         if "ModuloAlong" in element.tag:
             raise MueError("has divided axes (ModuloAlong of OME); save it with plain ones")
         for count in _OME_COUNTS:
@@ -140,9 +140,11 @@ def _samples(
         raise MueError(f"has colours of the kind {kind}; save it in grey or RGB")
     if page.photometric == PHOTOMETRIC.MINISWHITE and pixels.dtype.kind in "bu":
         top = 1 if pixels.dtype == bool else (1 << page.bitspersample) - 1
-        return (top - pixels.astype(np.uint8 if top == 1 else pixels.dtype)).astype(pixels.dtype)
+        pixels = (top - pixels.astype(np.uint8 if top == 1 else pixels.dtype)).astype(pixels.dtype)
     if page.photometric == PHOTOMETRIC.PALETTE and not mask:
         return np.concatenate(page.colormap[:, pixels], axis=0)
+    if page.bitspersample < 8 and not mask:
+        return scale_to_bytes(pixels, page.bitspersample)
     opacity = len(pixels) > 1 and page.extrasamples[-1:] and page.extrasamples[-1] in _OPACITY
     if opacity and (mask or (pixels[-1] == _full(pixels.dtype)).all()):
         return pixels[:-1]
@@ -154,7 +156,7 @@ def _full(dtype: np.dtype) -> float:
     return np.iinfo(dtype).max if dtype.kind == "u" else 1.0
 
 
-def _by_pillow(path: ImageFile, why: ValueError) -> Shaped[np.ndarray, "c k h w"]:
+def _by_pillow(path: ImageFile, mask: bool, why: ValueError) -> Shaped[np.ndarray, "c k h w"]:
     """Compressions that tifffile leaves to another package; pages of one size."""
     pages: list[np.ndarray] = []
     with path.open("rb") as opened, Image.open(opened, formats=["TIFF"]) as file:
@@ -166,5 +168,6 @@ def _by_pillow(path: ImageFile, why: ValueError) -> Shaped[np.ndarray, "c k h w"
                     f"is compressed in a way that needs `pip install imagecodecs`: {why}"
                 )
             page = np.asarray(frame)
+            page = scale_to_bytes(page, 1) if page.dtype == bool and not mask else page
             pages.append(page.reshape(*page.shape[:2], -1).transpose(2, 0, 1))
     return np.stack(pages, axis=1)

@@ -228,11 +228,10 @@ def _hounsfield(data: Dataset) -> Float[np.ndarray, "h w"]:
         raise MueError(f"it holds {size // 2} of {h * w} pixels")
     if size > 4 * h * w:
         raise MueError(f"its compressed pixels are {size} bytes, and {2 * h * w} if decompressed")
-    if not (decoder := get_decoder(syntax)).is_available:
-        plugins = "; ".join(decoder.missing_dependencies)
+    if not get_decoder(syntax).is_available:
         raise MueError(
-            f"its pixels are compressed as {syntax.name}, which needs a plugin of pydicom: install "
-            f"`pylibjpeg[all]`, or decompress it first (plugins: {plugins})"
+            f"its pixels are compressed as {syntax.name}, which no decoder that is installed with "
+            "mue reads; decompress it first"
         )
     if ("RescaleSlope" in data) != ("RescaleIntercept" in data):
         raise MueError("it has only one of RescaleSlope and RescaleIntercept")

@@ -173,15 +173,21 @@ def decode_image(data: bytes, *, mask: bool = False) -> UInt8[np.ndarray, "h w"]
 
 @lru_cache(maxsize=64)
 def decode_mask(data: bytes) -> Bool[np.ndarray, "h w"]:
-    """The mask in a PNG, of 0 and 255 or of 0 and 1. Read-only: equal files share one array."""
+    """The mask in a PNG, see `binarize`. Read-only: equal files share one array."""
     mask = binarize(decode_image(data, mask=True))
     mask.setflags(write=False)
     return mask
 
 
 def binarize(values: np.ndarray) -> np.ndarray:
-    """Values above one half of 1, or of 255 where any value is above 1."""
-    return values > (127 if values.size and values.max() > 1 else 0.5)
+    """Where a mask, which has 0 and one other value, is not 0; more values would be classes."""
+    if not np.isfinite(values).all():
+        raise MueError("has a mask value that is not finite; a mask has 0 and one other value")
+    marked = values != 0
+    if (others := np.unique(values[marked])).size > 1:
+        first = f"{others[0]:g} and {others[1]:g}"
+        raise MueError(f"has mask values such as {first}; a mask has 0 and one other value")
+    return marked
 
 
 def center_crop(pixels: np.ndarray, size: int | None) -> np.ndarray:
