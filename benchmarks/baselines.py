@@ -114,6 +114,7 @@ def outcome(task: Task, runs: Path) -> Outcome:
     samples = {r["samples"] for r in content.get("models", []) if r["samples"]}
     if samples != set(task.samples) or any(content.get(k) != v for k, v in asked.items()):
         print(task.command)
+        path.unlink(missing_ok=True)  # of other models or data
         content = mue.compare(
             list(task.models.values()),
             data=task.data,

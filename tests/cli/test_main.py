@@ -24,7 +24,7 @@ from mue.config.presets import preset
 from mue.data.synthetic.toy import Bars
 from mue.errors import printable
 from mue.evaluation.known_modes import ModeEvaluation
-from mue.training.checkpoint import load_config, save_config
+from mue.training.checkpoint import load_config, load_weights, save_config, save_tensors
 from mue.version import __version__
 
 SMALL = """--model.levels 4 8 --model.tail 8 --model.widths 4 --train.steps 2
@@ -201,13 +201,40 @@ def test_a_run_whose_name_is_not_utf8_is_refused_in_a_sentence(mue, folder):
         assert r"\xff\xfe" in said.err
 
 
-def test_a_report_of_one_model_is_not_replaced_by_that_of_another(mue, folder):
-    shutil.copytree(folder, folder.parent / "other")
-    assert mue("evaluate", "copy", "--inputs", 2, "--out", "reports").code == 0
-    assert mue("evaluate", "copy", "--inputs", 2, "--out", "reports").code == 0
-    said = mue("evaluate", "other", "--inputs", 2, "--out", "reports")
+def other_weights(run: Path) -> None:
+    """As after a training with another seed."""
+    tensors = load_weights(run)
+    save_tensors(run / "weights.safetensors", {n: t * 1.5 for n, t in tensors.items()})
+
+
+def test_a_report_in_a_named_folder_is_not_replaced_by_that_of_another(mue, folder):
+    """Whatever the path of a model looks like: its weights, the data and the settings count."""
+    shutil.copytree(folder, folder.parent / "elsewhere" / "copy")
+    asked = "evaluate", "--inputs", 2, "--out", "reports"
+    for run in ("copy", "./copy", "elsewhere/copy"):  # the same weights
+        assert mue(*asked, run).code == 0
+    for more, what in ((("--seed", 1), "seed"), (("--k", 3), "k")):
+        said = mue(*asked, "copy", *more)
+        assert (said.code, said.out) == (2, "")
+        assert f"report-test.json is a report of other {what}; remove it, or take" in said.err
+    other_weights(folder)
+    said = mue(*asked, "copy")
     assert (said.code, said.out) == (2, "")
-    assert "report-test.json is the report of copy, and this is other" in said.err
+    assert "report-test.json is a report of other weights; remove it, or take another" in said.err
+
+
+def test_a_run_that_was_trained_again_gets_a_new_report(mue, folder):
+    before = json.loads(mue("evaluate", "copy", "--inputs", 20, "--json").out)
+    other_weights(folder)
+    after = json.loads(mue("evaluate", "copy", "--inputs", 20, "--json").out)
+    assert after["identity"]["weights"] == after["weights"] != before["weights"]
+    assert json.loads((folder / "report-test.json").read_text()) == after
+
+
+def test_two_spellings_of_a_run_are_one_model(mue, folder):
+    said = mue("compare", "copy", "./copy", folder)
+    assert said.code == 2
+    assert "a comparison needs at least two different models, got 1" in said.err
 
 
 def test_a_report_nested_too_deeply_is_no_report_of_another(mue, folder):

@@ -21,7 +21,7 @@ def test_models_that_end_alike_go_by_their_whole_path(folder, tmp_path):
     a, b, y = (tmp_path / path for path in ("a/x", "b/x", "b/y"))
     assert [m.name for m in load_models([a, y])] == ["x", "y"]
     assert [m.name for m in load_models([a, b, a])] == [str(a), str(b)]
-    assert [m.name for m in load_models([a, str(a)])] == [str(a)]
+    assert [m.name for m in load_models([a, str(a)])] == ["x"]  # one model
     predictors = [load(a, device="cpu"), load(b, device="cpu")]
     assert [m.name for m in load_models([y, *predictors])] == ["y", "model 2", "model 3"]
 
@@ -82,6 +82,22 @@ def test_cuda_graphs_are_used_by_all_predictors_or_none_and_reported(baselines, 
     for models, expected in ((plain, False), (captured, True)):
         made = mue.compare(models, inputs=2, out=tmp_path / str(expected)).report["evaluated_with"]
         assert made["cuda_graph"] is expected
+
+
+def test_a_comparison_in_a_named_folder_is_not_replaced_by_another(baselines, tmp_path):
+    def compare(*models, **settings):
+        options = {"inputs": 4, "samples": (2,), "device": "cpu"} | settings
+        return mue.compare([baselines[m] for m in models], out=tmp_path, **options)
+
+    compare("exact", "unet")
+    compare("exact", "unet")
+    for others, what in (
+        (lambda: compare("exact", "dropout"), "weights"),
+        (lambda: compare("exact", "unet", seed=1), "seed"),
+        (lambda: compare("exact", "unet", split="val", inputs=5), "split, inputs"),
+    ):
+        with pytest.raises(MueError, match=f"is a report of other {what}; remove it, or take"):
+            others()
 
 
 def test_without_a_sampler_there_is_no_curve(baselines, tmp_path):

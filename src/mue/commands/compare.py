@@ -12,7 +12,15 @@ from typing import Any
 import torch
 
 from mue.atomic import check_folder, transaction
-from mue.commands.report import Model, Progress, load_models, progress_of, save_report
+from mue.commands.report import (
+    Model,
+    Progress,
+    check_report,
+    load_models,
+    progress_of,
+    save_report,
+    weights_of,
+)
 from mue.data.build import check_data
 from mue.data.prepared.splits import Split
 from mue.data.prepared.store import open_prepared, verify_prepared
@@ -27,11 +35,11 @@ from mue.evaluation.compare import (
     sample_curve,
     single_pass,
 )
-from mue.inference.load import find
 from mue.inference.predictor import By
 from mue.training import checkpoint
-from mue.training.checkpoint import weights_digest
 from mue.version import __version__
+
+_OUT = "runs/compare"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +60,7 @@ def compare(
     seed: int = 0,
     samples: Sequence[int] = SAMPLES,
     by: By = "mode",
-    out: str | Path = "runs/compare",
+    out: str | Path = _OUT,
     device: Device = "auto",
     progress: Progress | None = None,
 ) -> ComparisonResult:
@@ -71,7 +79,8 @@ def compare(
         seed: Of synthetic inputs, and of samples.
         samples: How many samples are taken of a model that samples; each number is a row.
         by: Whether what is ranked are modes, or single codes and samples (slices).
-        out: Folder for the files.
+        out: Folder for the files. A comparison there of other weights, data or settings is
+            replaced by default, and refused in a folder that is named.
         device: Where to compute.
         progress: Called with the name of a row, the number of inputs done, and of all.
     """
@@ -86,6 +95,17 @@ def compare(
         check_data(predictor.config.data, data)
     if data is not None:
         verify_prepared(data)
+    weights = {model.name: weights_of(model) for model in loaded}
+    identity: dict[str, Any] = {
+        "weights": list(weights.values()),
+        "data": None if data is None else open_prepared(data).digest,
+        "split": split,
+        "seed": seed,
+        "samples": list(samples),
+        **({"inputs": inputs} if data is None else {"by": by}),
+    }
+    if folder != Path(_OUT):
+        check_report(folder / "comparison.json", identity)
     found = compare_models(
         predictors,
         data=data,
@@ -101,7 +121,7 @@ def compare(
     curve_inputs, curves = min(inputs, CURVE_INPUTS), dict[str, list[Point]]()
     if data is not None:
         title = f"{split} slices of {Path(data).name}"
-        about = {"split": split, "data": open_prepared(data).digest, "by": by}
+        about = {"split": split, "data": identity["data"], "by": by}
     elif any(p.is_sampler and single_pass(p) for p in predictors.values()):
         for name, predictor in predictors.items():
             if single_pass(predictor):
@@ -124,7 +144,8 @@ def compare(
             "cuda_graph": first.cuda_graph,
             "seconds": round(time.monotonic() - began, 1),
         },
-        "weights": {m.name: weights_digest(find(m.source)) for m in loaded if m.source is not None},
+        "identity": identity,
+        "weights": {m.name: weights[m.name] for m in loaded if m.source is not None},
         "models": [model.summary() for model in found],
         "best": {metric: found[i].name for metric, i in best(found).items()},
     }

@@ -20,6 +20,7 @@ from mue.commands.report import (
     report,
     save_health,
     save_report,
+    weights_of,
 )
 from mue.data.build import build_source, check_data
 from mue.data.prepared.splits import Split
@@ -73,7 +74,8 @@ def evaluate(
         k: Answers decoded for each synthetic input.
         by: Whether what is ranked are modes, or single codes (slices).
         out: Folder for the files. By default the run folder, `runs/bundled/NAME` for a bundled
-            model, and for a predictor nothing is written.
+            model, and for a predictor nothing is written. A report there of other weights, data
+            or settings is replaced by default, and refused in a folder that is named.
         device: Where to compute.
         progress: Called with the model's name, the number of inputs done, and of all.
     """
@@ -84,7 +86,15 @@ def evaluate(
     if out is not None or loaded.source is not None:
         target = output_folder(loaded, out)
         check_folder(target / FIGURES)
-        check_report(target / f"report-{split}.json", loaded)
+    identity: dict[str, Any] = {
+        "weights": weights_of(loaded),
+        "data": None if data is None else open_prepared(data).digest,
+        "split": split,
+        "seed": seed,
+        **({"inputs": inputs, "k": k} if data is None else {"by": by}),
+    }
+    if target is not None and out is not None:  # a run folder holds its last evaluation
+        check_report(target / f"report-{split}.json", identity)
     if data is None:
         scores = evaluate_modes(
             predictor, split=split, inputs=inputs, seed=seed, k=k, progress=show
@@ -100,7 +110,7 @@ def evaluate(
         inputs=min(inputs, INPUTS),
         progress=progress_of(f"{loaded.name}: health", progress),
     )
-    content = {**report(loaded, scores), "health": found.report()}
+    content = {**report(loaded, scores), "identity": identity, "health": found.report()}
     if target is None:
         return EvaluationResult(scores, found, content, ())
     with transaction():

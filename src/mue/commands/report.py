@@ -52,7 +52,10 @@ def load_models(
     counted. With `plain`, every model is computed in float32 and without CUDA graphs.
     """
     options: dict[str, Any] = {"half": False, "accelerate": False} if plain else {}
-    each = list(dict.fromkeys(models))
+    known: dict[Model, Model] = {}
+    for model in models:
+        known.setdefault(_identity(model), model)
+    each = list(known.values())
     long = [f"model {i + 1}" if isinstance(m, Predictor) else str(m) for i, m in enumerate(each)]
     short = [Path(name).name.removeprefix("bundled:") for name in long]
     names = list(map(printable, short if len(set(short)) == len(each) else long))
@@ -63,6 +66,11 @@ def load_models(
         elif name not in loaded:
             loaded[name] = LoadedModel(name, load(model, device=device, **options), model)
     return list(loaded.values())
+
+
+def _identity(model: Model) -> Model:
+    """What two spellings of the same run folder, or of a bundled model, have in common."""
+    return model if isinstance(model, Predictor) else find(model).resolve()
 
 
 def paths_of(given: Paths, name: str) -> list[Path]:
@@ -96,15 +104,24 @@ def output_folder(model: LoadedModel, out: str | Path | None) -> Path:
     return folder
 
 
-def check_report(path: Path, model: LoadedModel) -> None:
-    """Refuse to replace the report of another model."""
-    before, now = None, str(model.source or model.name)
+def weights_of(model: LoadedModel) -> str:
+    """Which model this is, wherever it is: the digest of its weights, if they are from a file."""
+    return model.name if model.source is None else weights_digest(find(model.source))
+
+
+def check_report(path: Path, identity: dict[str, Any]) -> None:
+    """Refuse to replace the report of another evaluation: of other weights, data or settings."""
+    before = None
     if path.is_file() and path.stat().st_size < _LARGEST_REPORT:
         with contextlib.suppress(ValueError, RecursionError):
             before = json.loads(path.read_bytes())
-    if isinstance(before, dict) and before.get("model", now) != now:
+    if not isinstance(before, dict):
+        return
+    found = before.get("identity")
+    found = found if isinstance(found, dict) else {}
+    if other := [name for name, value in identity.items() if found.get(name) != value]:
         raise MueError(
-            f"{path} is the report of {before['model']}, and this is {now}; take another --out"
+            f"{path} is a report of other {', '.join(other)}; remove it, or take another --out"
         )
 
 
