@@ -1,6 +1,7 @@
 """Where to compute."""
 
 import contextlib
+import errno
 import math
 import os
 import platform
@@ -64,6 +65,16 @@ def device_name(device: torch.device) -> str:
     lines = info.read_text().splitlines() if info.is_file() else []
     named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return named[0] if named else platform.processor() or platform.machine()
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory could not be allocated, here or on an accelerator."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    told = ("DefaultCPUAllocator: ", "can't start new thread")  # of torch on the CPU, and Python
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in told)
 
 
 def physical_memory() -> int | None:

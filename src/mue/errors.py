@@ -1,4 +1,4 @@
-"""What a user can mend, and how text from outside is shown."""
+"""What a user can correct, and how text from outside is shown."""
 
 _MAX_CHARACTERS = 1000
 

@@ -148,7 +148,7 @@ def test_bad_input_is_one_sentence_exit_2_and_no_partial_result(mue, source, tmp
     (sentence,) = [line for line in said.err.splitlines() if line.startswith("mue: ")]
     assert said.err.endswith(sentence + "\n")
     assert words in sentence
-    assert "mend it, or import the rest with --skip-bad" in sentence
+    assert "correct it, or import the rest with --skip-bad" in sentence
     assert tree(tmp_path) == before
 
 

@@ -1,6 +1,7 @@
 """Commands, called as the shell calls them, in this process."""
 
 import dataclasses
+import errno
 import functools
 import inspect
 import json
@@ -201,6 +202,48 @@ def test_a_run_whose_name_is_not_utf8_is_refused_in_a_sentence(mue, folder):
         assert r"\xff\xfe" in said.err
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: tried 9 bytes"),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+    ],
+)
+@pytest.mark.parametrize("command", sorted(cli._COMMANDS))
+def test_memory_that_runs_out_is_one_sentence_of_every_command(mue, monkeypatch, command, error):
+    def run(*_):
+        raise error
+
+    monkeypatch.setattr(cli, "train_command" if command == "train" else "_call", run)
+    said = mue(*command.split())
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "memory ran out: name smaller inputs or fewer of them" in said.err
+
+
+def test_other_errors_of_the_runtime_keep_their_traceback(mue, monkeypatch):
+    def run(*_):
+        raise RuntimeError("an illegal memory access")
+
+    monkeypatch.setattr(cli, "_call", run)
+    with pytest.raises(RuntimeError, match="illegal"):
+        mue("demo")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has such a device")
+@pytest.mark.parametrize("arguments", ["evaluate copy --inputs 2 --json", "--version", "--help"])
+@pytest.mark.usefixtures("folder")
+def test_a_full_standard_output_is_named(tmp_path, arguments):
+    command = [sys.executable, "-m", "mue", *arguments.split()]
+    with Path("/dev/full").open("w") as full:
+        said = subprocess.run(command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert said.returncode == 2
+    assert said.stderr.endswith("mue: standard output: No space left on device\n")
+    assert "Traceback" not in said.stderr
+    assert "Exception" not in said.stderr
+
+
 def other_weights(run: Path) -> None:
     """As after a training with another seed."""
     tensors = load_weights(run)
@@ -269,7 +312,7 @@ def test_with_debug_a_traceback_comes_before_the_sentence(mue, arguments):
 
 @pytest.mark.parametrize("error", [ValueError("too many values"), OSError("no number"), KeyError()])
 def test_a_defect_is_not_made_a_sentence(mue, monkeypatch, error):
-    """What no user can mend keeps its traceback, with which Python exits with 1."""
+    """What no user can correct keeps its traceback, with which Python exits with 1."""
 
     @functools.wraps(figure)
     def broken(*_, **__):

@@ -214,7 +214,7 @@ def test_bad_input_is_one_sentence_exit_2_and_nothing_written(mue, source, tmp_p
     assert (said.code, said.out) == (2, "")
     (sentence,) = [line for line in said.err.splitlines() if line.startswith("mue: ")]
     assert sentence.startswith(f"mue: {words}")
-    assert sentence.endswith("; mend it, or import the rest with --skip-bad")
+    assert sentence.endswith("; correct it, or import the rest with --skip-bad")
     assert tree(tmp_path) == before
 
 

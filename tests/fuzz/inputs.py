@@ -472,21 +472,21 @@ def _prepared() -> dict[str, bytes]:
 
 
 def prepared(rng: Random, given: Path, _: Path) -> Outcome:
-    """Prepared data of which a file is damaged, its digest wrong or mended."""
+    """Prepared data of which a file is damaged, its digest wrong or recomputed."""
     files = dict(_prepared())
     name = rng.choice((META, META, INDEX, ITEMS, IMAGES, MASKS, VOLUMES))
     if name == META and rng.random() < 0.8:
         text = json.dumps(_odd_json(json.loads(files[META]), rng))
         files[META] = text.encode("utf-8", "surrogatepass")
-        mended = True
+        recomputed = True
     else:
         if name == VOLUMES and rng.random() < 0.8:
             text = json.dumps(_odd_json(json.loads(files[VOLUMES]), rng))
             files[VOLUMES] = text.encode("utf-8", "surrogatepass")
         else:
             files[name] = damaged(files[name], rng)
-        mended = name != META and rng.random() < 0.7
-        if mended:
+        recomputed = name != META and rng.random() < 0.7
+        if recomputed:
             meta = json.loads(files[META])
             meta["sha256"][name] = hashlib.sha256(files[name]).hexdigest()
             files[META] = json.dumps(meta).encode()
@@ -499,7 +499,7 @@ def prepared(rng: Random, given: Path, _: Path) -> Outcome:
         for i in range(min(len(data), 3)):
             data.case(torch.tensor([i]))
     changed = [n for n in (IMAGES, MASKS, INDEX, ITEMS, VOLUMES) if files[n] != _prepared()[n]]
-    if changed and not mended:
+    if changed and not recomputed:
         raise AssertionError(f"{changed[0]} with a wrong digest was read")
     return CHANGED if changed else SAME
 
@@ -518,10 +518,10 @@ def _run_files() -> tuple[Config, dict[str, bytes]]:
 
 
 def run_folder(rng: Random, given: Path, _: Path) -> Outcome:
-    """A run folder of which a file is damaged, its digest wrong or mended."""
+    """A run folder of which a file is damaged, its digest wrong or recomputed."""
     config, whole = _run_files()
     files = dict(whole)
-    name, mended = rng.choice(sorted(files)), False
+    name, recomputed = rng.choice(sorted(files)), False
     if name.endswith(".safetensors") and rng.random() < 0.5:
         tensors = safetensors.torch.load(files[name])
         key = rng.choice(sorted(tensors))
@@ -537,7 +537,7 @@ def run_folder(rng: Random, given: Path, _: Path) -> Outcome:
         with tempfile.TemporaryDirectory(dir=given) as there:
             checkpoint.save_tensors(Path(there) / name, tensors)
             files[name] = (Path(there) / name).read_bytes()
-        mended = True
+        recomputed = True
     elif name == "config.json" and rng.random() < 0.7:
         text = json.dumps(_odd_json(json.loads(files[name]), rng))
         files[name] = text.encode("utf-8", "surrogatepass")
@@ -556,7 +556,7 @@ def run_folder(rng: Random, given: Path, _: Path) -> Outcome:
     proposals = predictor.propose(np.zeros((1, 1, 28, 28), np.float32), 3)
     if not torch.isfinite(proposals.prob).all():
         raise AssertionError("a damaged run gives probabilities that are not finite")
-    if files[name] != whole[name] and name.endswith(".safetensors") and not mended:
+    if files[name] != whole[name] and name.endswith(".safetensors") and not recomputed:
         ours, theirs = safetensors.torch.load(files[name]), safetensors.torch.load(whole[name])
         if any(not torch.equal(ours[key], theirs[key]) for key in theirs):
             raise AssertionError(f"{name} with a wrong digest was read")

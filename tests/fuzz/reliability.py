@@ -44,7 +44,7 @@ other program: the column *changed*.
 
 `make fuzz` makes inputs by kind and number, and goes on where the last call ended. They are valid
 files in which bits are flipped and ranges are removed, repeated, zeroed or replaced, some of them
-with the checksum mended so that what is behind it is tried, too; configurations and tables with
+with the checksum recomputed so that what is behind it is tried, too; configurations and tables with
 values of any kind; arrays of any shape and type; command lines with arguments replaced, those of
 `mue serve` up to the moment at which it would wait for requests. Each is read in a process that is
 watched for memory and time: ten seconds of the clock, less those in which it could have run and
@@ -65,16 +65,16 @@ that the command, started again, ends with the same bytes as one that was left a
 """
 _FAILURES = """\
 
-## What failed once
+## Regression tests
 
-Each of these failures has a test that failed before it was mended, below `tests/`:
+Each of these failures has a test that failed before it was fixed, below `tests/`:
 
 """
 _FOUND = """\
 
 ## What was found
 
-What `make fuzz` and `make chaos` found so far is mended and is a test now:
+What `make fuzz` and `make chaos` found so far is fixed and is a test now:
 
 - TIFF whose pages form a circle kept the reader busy for minutes, as did DICOM that claims 2^31
   frames: pages and frames are counted first.

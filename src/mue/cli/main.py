@@ -6,6 +6,7 @@ import functools
 import io
 import json
 import logging
+import os
 import re
 import sys
 import time
@@ -42,7 +43,7 @@ from mue.commands.serve import serve
 from mue.config.auto import EXAMPLE, Choice, choose
 from mue.config.presets import PRESETS, Baseline, Schedule, preset
 from mue.config.schema import Config
-from mue.devices import Device
+from mue.devices import Device, is_out_of_memory
 from mue.errors import MueError, printable
 from mue.signals import handled, interrupt
 from mue.training import distributed
@@ -60,6 +61,10 @@ from mue.version import __version__
 AUTO = "auto"
 """In place of a preset: chosen from the data."""
 Parsed = TypeVar("Parsed")
+_NO_MEMORY = (
+    "memory ran out: name smaller inputs or fewer of them at once, end other programs, or take a "
+    "machine with more"
+)
 _PATIENCE = 1.0  # seconds that a process waits for the one that says what is wrong
 _COMMANDS: dict[str, Callable[..., Any]] = {
     "demo": demo,
@@ -93,6 +98,9 @@ _PARSED: dict[Any, Any] = {
 
 def _run(arguments: list[str]) -> None:
     """Run the command that the first words name; without one, list the commands."""
+    if arguments == ["--version"]:
+        print(f"mue {__version__}")
+        return
     for name, verb in _COMMANDS.items():
         words = name.split()
         if arguments[: len(words)] == words:
@@ -328,8 +336,8 @@ def _choice(arguments: list[str], prog: str) -> Choice:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line.
 
-    What a user can mend is one sentence on stderr and exit code 2; any other exception is a defect
-    and keeps its traceback. With --debug both do.
+    What a user can correct is one sentence on stderr and exit code 2; any other exception is a
+    defect and keeps its traceback. With --debug both do.
     """
     called, arguments = arguments is None, sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in arguments
@@ -340,11 +348,12 @@ def main(arguments: list[str] | None = None) -> None:
             logging.CRITICAL
         )  # it has a handler of its own
     arguments = [a for a in arguments if a != "--debug"]
-    if arguments == ["--version"]:
-        print(f"mue {__version__}")
-        return
     try:
-        _run(arguments)
+        with contextlib.redirect_stdout(_StandardOutput(sys.stdout)) as output:
+            try:
+                _run(arguments)
+            finally:
+                output.flush()
     except train.Interrupted as stop:
         _fail(f"{stop}; continue with --resume", 130, once=True)
     except KeyboardInterrupt:
@@ -356,9 +365,55 @@ def main(arguments: list[str] | None = None) -> None:
     except OSError as error:
         if error.errno is None:  # not from the operating system
             raise
+        if is_out_of_memory(error) and not error.filename:
+            _fail(_NO_MEMORY, 2, debug=debug)
         _fail(f"{error.filename or 'a file'}: {error.strerror}", 2, debug=debug)
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        _fail(_NO_MEMORY, 2, debug=debug)
     except MueError as error:
         _fail(str(error), 2, once=isinstance(error, distributed.RemoteError), debug=debug)
+
+
+class _StandardOutput(io.TextIOBase):
+    """Standard output, which an error of writing to it names."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str, /) -> int:
+        """Write text, or name what could not be written to."""
+        with self._named():
+            return self._stream.write(text)
+
+    def flush(self) -> None:
+        """Write what is still held back."""
+        with self._named():
+            self._stream.flush()
+
+    def isatty(self) -> bool:
+        """Whether it is a terminal."""
+        return self._stream.isatty()
+
+    def fileno(self) -> int:
+        """The number of the file, where it has one."""
+        return self._stream.fileno()
+
+    @property
+    def encoding(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """How text becomes bytes."""
+        return self._stream.encoding
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            error.filename = "standard output"
+            with contextlib.suppress(OSError), open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), self._stream.fileno())  # Python flushes when it ends
+            raise
 
 
 def _fail(sentence: str, code: int, *, once: bool = False, debug: bool = False) -> NoReturn:

@@ -24,7 +24,7 @@ from mue.data.prefetch import no_prefetching
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.store import open_prepared, verify_prepared
 from mue.data.source import Source
-from mue.devices import choose_device
+from mue.devices import choose_device, is_out_of_memory
 from mue.errors import MueError
 from mue.evaluation.health import health
 from mue.evaluation.validation import predictor_of, validate, validation_source
@@ -433,8 +433,7 @@ def _explain_out_of_memory(config: Config, folder: Path) -> Generator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        known = isinstance(error, (MemoryError, torch.OutOfMemoryError))
-        if not known and "DefaultCPUAllocator: " not in str(error):  # of torch, on the CPU
+        if not is_out_of_memory(error):
             raise
         batch, parts = config.train.batch, config.compute.accumulate
         saved = (folder / STATE).exists()  # a run keeps its batch

@@ -270,7 +270,7 @@ def test_the_normalization_is_that_of_the_training_images(tmp_path):
 
 
 def test_what_is_bad_is_named_with_the_way_out_and_nothing_is_left(tmp_path):
-    words = r"^p/9\.png: is a truncated PNG; mend it, or import the rest with --skip-bad$"
+    words = r"^p/9\.png: is a truncated PNG; correct it, or import the rest with --skip-bad$"
     with pytest.raises(ValueError, match=words):
         write_prepared([item(), Rejected("p/9.png", "is a truncated PNG")], tmp_path / "out", {})
     assert list(tmp_path.iterdir()) == []
@@ -315,7 +315,9 @@ def _turned(it: Item) -> Item:
     ],
 )
 def test_an_image_that_does_not_fit_the_others_or_itself_is_bad(tmp_path, bad, words):
-    with pytest.raises(ValueError, match=rf"^p/n/.\.png: {words}.*; mend it, or import the rest"):
+    with pytest.raises(
+        ValueError, match=rf"^p/n/.\.png: {words}.*; correct it, or import the rest"
+    ):
         write_prepared([item(k="0"), bad, item(k="2")], tmp_path / "out", {})
     assert list(tmp_path.iterdir()) == []
     found = write_prepared([item(k="0"), bad, item(k="2")], tmp_path / "out", {}, skip_bad=True)

@@ -239,7 +239,7 @@ def write_prepared(
                     continue
                 if not skip_bad:
                     raise MueError(
-                        f"{found.what}: {found.why}; mend it, or import the rest with --skip-bad"
+                        f"{found.what}: {found.why}; correct it, or import the rest with --skip-bad"
                     )
                 rejected.append(found)
                 if found.key is not None:
