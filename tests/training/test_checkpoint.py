@@ -18,6 +18,7 @@ from mue.training.checkpoint import (
     load_network,
     load_state_,
     load_tensors,
+    load_weights,
     origin,
     save_config,
     save_state,
@@ -237,6 +238,14 @@ def test_nothing_in_a_run_folder_is_pickled(folder):
 
 
 # --- half precision -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.int32])
+def test_weights_of_other_kinds_of_numbers_are_refused(folder, dtype):
+    tensors = {name: t.to(dtype) for name, t in load_weights(folder).items()}
+    save_tensors(folder / "weights.safetensors", tensors)
+    with pytest.raises(RunError, match=f"must be real numbers of 16, 32 or 64 bits, got {dtype}"):
+        load_weights(folder)
 
 
 def test_weights_in_half_precision_are_loaded_as_the_nearest_float16(folder, tmp_path):

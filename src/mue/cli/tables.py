@@ -239,7 +239,7 @@ def _(result: NewDataResult) -> None:
 @print_result.register
 def _(result: ImportResult) -> None:
     for bad in result.rejected:
-        print_note(f"left out {bad.what}: {bad.why}")
+        print_note(f"left out {printable(bad.what)}: {printable(bad.why)}")
     _print_counts(result.folder, result.summary)
     if result.rejected:
         print_line(f"{len(result.rejected)} left out, listed above")

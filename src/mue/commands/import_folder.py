@@ -92,7 +92,7 @@ def import_folder(
     return ImportResult(folder, summarize(open_prepared(folder)), rejected)
 
 
-def _name(case: layout.CaseFiles | Rejected) -> list[tuple[int, int, str]]:
+def _name(case: layout.CaseFiles | Rejected) -> list[tuple[int, int, str, str]]:
     parts = (case.patient, case.case) if isinstance(case, layout.CaseFiles) else (case.what,)
     return natural(parts)
 

@@ -35,6 +35,7 @@ from mue.training.state import Training
 
 CONFIG, WEIGHTS, STATE = "config.json", "weights.safetensors", "state.safetensors"
 _LARGEST_CONFIG = 1 << 20
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _UNUSED = {"random.cpu", "random.cuda"}  # in older states; a step seeds its own random numbers
 
 
@@ -227,8 +228,9 @@ def load_weights(folder: Path, like: Mapping[str, Tensor] | None = None) -> dict
     """Read θ as it is evaluated; all values are finite."""
     tensors = load_tensors(folder / WEIGHTS, like)
     for name, tensor in tensors.items():
-        if not tensor.is_floating_point():
-            raise RunError(f"{folder / WEIGHTS}: {name!r} must be real numbers, got {tensor.dtype}")
+        if tensor.dtype not in _FLOATS:
+            kinds = "real numbers of 16, 32 or 64 bits"
+            raise RunError(f"{folder / WEIGHTS}: {name!r} must be {kinds}, got {tensor.dtype}")
     if bad := _not_finite(tensors):
         raise RunError(
             f"{folder / WEIGHTS} must hold finite numbers, and {bad!r} has NaN or infinity; train "

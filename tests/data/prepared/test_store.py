@@ -107,6 +107,20 @@ def test_the_same_slices_are_the_same_bytes_whatever_order_they_came_in(some, tm
     assert len(digests) == 1
 
 
+@pytest.mark.parametrize("name", ["7" * 5000, "x" * 200_000])
+def test_an_endless_name_is_refused_in_a_short_sentence(some, tmp_path, name):
+    """Python converts no number of 5,000 digits, and csv reads no cell of 200,000 letters."""
+    items = [*some, dataclasses.replace(some[0], case=name)]
+    words = f"has a name of {len(name)} characters; at most 4096 are taken; rename it"
+    with pytest.raises(MueError, match=words) as found:
+        write_prepared(items, tmp_path / "out", {})
+    assert len(str(found.value)) < 1100
+    items[-1] = dataclasses.replace(items[-1], case=name[:4096])
+    write_prepared(items, tmp_path / "out", {})
+    rows = open_prepared(tmp_path / "out", verify=True).rows
+    assert name[:4096] in [row.case for row in rows]
+
+
 def test_another_pixel_is_another_digest(some, tmp_path):
     write_prepared(some, tmp_path / "a", {})
     some[0].masks[0, 0, 0] ^= 1

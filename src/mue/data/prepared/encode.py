@@ -21,6 +21,8 @@ Dtype = Literal["uint8", "uint16", "int16", "int32", "float32"]
 FOREGROUND = 32
 """Annotated pixels of an image that are listed, at most."""
 _ROW = tuple(field.name for field in fields(Row))
+MAX_NAME = 4096
+"""Characters of the longest patient, case, slice or source that is prepared."""
 MAX_PIXELS, MAX_RATERS, MAX_CHANNELS = 1 << 31, 1 << 12, 1 << 12
 
 
@@ -88,6 +90,8 @@ def _flaw(item: Item, classes: int) -> str | None:
     weights = item.weights
     if any("\ud800" <= c <= "\udfff" for c in "".join((*item.key, item.source))):
         return "has a name that is not UTF-8; rename it"
+    if (longest := max(map(len, (*item.key, item.source)))) > MAX_NAME:
+        return f"has a name of {longest} characters; at most {MAX_NAME} are taken; rename it"
     if dtype.name not in get_args(Dtype):
         return f"has values of the type {dtype}, which is not prepared"
     if size != mask_size:

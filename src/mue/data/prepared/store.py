@@ -375,10 +375,11 @@ class _Output:
         self._file.close()
 
 
-def natural(key: tuple[str, ...]) -> list[tuple[int, int, str]]:
-    """A key that sorts slice-10 after slice-9."""
+def natural(key: tuple[str, ...]) -> list[tuple[int, int, str, str]]:
+    """A key that sorts slice-10 after slice-9. Numbers may have thousands of digits."""
     parts = [p for text in key for p in (*re.split(r"(\d+)", text), "")]
-    return [(0, int(p), p) if p.isdecimal() else (1, 0, p) for p in parts]
+    numbers = [p.lstrip("0") if p.isdecimal() else "" for p in parts]
+    return [(not p.isdecimal(), len(n), n, p) for p, n in zip(parts, numbers, strict=True)]
 
 
 def _write_tables(
