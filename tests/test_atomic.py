@@ -32,10 +32,23 @@ def test_what_is_written_replaces_what_was_there(tmp_path):
     for content in (b"old", b"", b"newer"):
         write_atomic(path, content)
         assert files(tmp_path) == {"new/file": content}
-    assert path.stat().st_mode & 0o777 == 0o644
 
 
-@pytest.mark.parametrize("fails", ["fsync", "chmod", "replace"])
+@pytest.mark.parametrize("mask", [0o002, 0o022, 0o077])
+def test_permissions_are_those_that_the_umask_leaves(tmp_path, mask):
+    before = os.umask(mask)
+    try:
+        write_atomic(tmp_path / "file", b"")
+        with new_folder(tmp_path / "folder") as made:
+            (made / "file").touch()
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o666 & ~mask
+    assert (tmp_path / "folder").stat().st_mode & 0o777 == 0o777 & ~mask
+    assert (tmp_path / "folder" / "file").stat().st_mode & 0o777 == 0o666 & ~mask
+
+
+@pytest.mark.parametrize("fails", ["fsync", "replace"])
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, fails):
     write_atomic(tmp_path / "file", b"old")
     monkeypatch.setattr(os, fails, full)
@@ -224,6 +237,44 @@ def test_one_process_holds_a_folder_and_its_death_frees_it(tmp_path):
     with locked(tmp_path / "run"):
         pass
     assert files(tmp_path / "run") == {}
+
+
+def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_not(tmp_path):
+    """Wherever another process writes next: to the folder itself, or to one in it."""
+    code = """if True:
+        import sys, time
+        from pathlib import Path
+        from mue.atomic import new_folder, transaction, write_atomic
+        root = Path(sys.argv[1])
+        with transaction(), new_folder(root / "made") as made:
+            (made / "file").touch()
+            write_atomic(root / "file", b"1")
+            write_atomic(root / "figures" / "file", b"1")
+            print("begun", flush=True)
+            time.sleep(60)
+        """
+    again = """if True:
+        import sys
+        from pathlib import Path
+        from mue.atomic import check_folder, write_atomic
+        root = Path(sys.argv[1])
+        check_folder(root)
+        write_atomic(root / "figures" / "other", b"2")
+        """
+    (tmp_path / ".mue-mine").mkdir()  # not a name that we give
+    other = [sys.executable, "-c", again, str(tmp_path)]
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as living:
+        assert living.stdout is not None
+        assert living.stdout.readline() == "begun\n"
+        before = files(tmp_path)
+        assert len(before) == 3
+        subprocess.run(other, check=True)
+        assert files(tmp_path) == before | {"figures/other": b"2"}
+        living.kill()
+    subprocess.run(other, check=True)
+    assert files(tmp_path) == {"figures/other": b"2"}
+    assert {p.name for p in tmp_path.iterdir()} == {"figures", ".mue-mine"}
 
 
 def test_a_folder_that_another_process_made_meanwhile_is_named(tmp_path):

@@ -2,24 +2,45 @@
 
 import contextlib
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Generator, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from mue.errors import MueError
 
 UNFINISHED = ".mue-"
 """How the names of files begin that are not written yet. A kill may leave one behind."""
+_ENDING = ".part"
+"""How the names of those end that are removed where no living process holds them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Unfinished:
+    """A file or folder under a temporary name, which this process holds until it closes it."""
+
+    path: Path
+    handle: int
+
+    def close(self) -> None:
+        """Let go of it."""
+        os.close(self.handle)
+
+    def remove(self) -> None:
+        """Remove it and let go of it."""
+        _remove(self.path)
+        self.close()
 
 
 @dataclass(frozen=True, slots=True)
 class _Staged:
     """What a transaction has prepared: files under temporary names, and folders that it made."""
 
-    files: dict[Path, Path] = field(default_factory=dict)
+    files: dict[Path, _Unfinished] = field(default_factory=dict)
     folders: list[Path] = field(default_factory=list)
 
 
@@ -42,13 +63,15 @@ def transaction() -> Generator[None]:
     try:
         yield
         for path, written in staged.files.items():
-            os.replace(written, path)
+            os.replace(written.path, path)
     except BaseException:
         for written in staged.files.values():
-            written.unlink(missing_ok=True)
+            _remove(written.path)
         _remove_empty(staged.folders)
         raise
     finally:
+        for written in staged.files.values():
+            written.close()
         _staged.reset(token)
     for folder in {path.parent for path in staged.files}:
         _settle(folder)
@@ -63,16 +86,13 @@ def write_atomic(path: Path, content: bytes) -> None:
         assert staged is not None
         try:
             staged.folders[:0] = _make(path.parent)
-            with tempfile.NamedTemporaryFile(
-                dir=path.parent, prefix=UNFINISHED, delete=False
-            ) as file:
-                if (before := staged.files.pop(path, None)) is not None:
-                    before.unlink()
-                staged.files[path] = Path(file.name)
+            written = _begin(path.parent)
+            if (before := staged.files.pop(path, None)) is not None:
+                before.remove()
+            staged.files[path] = written
+            with open(written.handle, "wb", closefd=False) as file:
                 file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-                os.chmod(file.name, 0o644)
+            os.fsync(written.handle)
         except OSError as error:
             error.filename = str(path)  # not the temporary name; a full disk names none
             raise
@@ -94,6 +114,7 @@ def check_folder(folder: Path) -> None:
             pass
     except OSError as error:
         raise MueError(f"{folder} must be a folder to write to: {error.strerror}") from None
+    remove_leftovers(folder)
 
 
 def _kind(path: Path) -> str:
@@ -125,46 +146,94 @@ def new_folder(path: Path) -> Generator[Path]:
     check_new_folder(path)
     path = Path(os.path.realpath(path))  # a link stays, and what it points to is made
     missing = _make(path.parent)
-    made = Path(tempfile.mkdtemp(dir=path.parent, prefix=UNFINISHED))
+    unfinished = _begin(path.parent, is_folder=True)
+    made = unfinished.path
     try:
         yield made
         for file in made.rglob("*"):
             if file.is_file():
                 with file.open("rb") as opened:
                     os.fsync(opened.fileno())
-        made.chmod(0o755)
         os.replace(made, path)
     except BaseException as error:
         if isinstance(error, OSError):  # a full disk does not say where, others a temporary name
             where = Path(error.filename or made)
             if where.is_relative_to(made):
                 error.filename, error.filename2 = str(path / where.relative_to(made)), None
-        shutil.rmtree(made, ignore_errors=True)
+        _remove(made)
         _remove_empty(missing)
         raise
+    finally:
+        unfinished.close()
     _settle(path.parent)
+
+
+def _begin(folder: Path, *, is_folder: bool = False) -> _Unfinished:
+    """A new file or folder under a temporary name, with the permissions that the umask leaves.
+
+    The system lets go of it when the process ends, or dies: then it is a leftover.
+    """
+    remove_leftovers(folder)
+    while True:
+        path = folder / f"{UNFINISHED}{secrets.token_hex(8)}{_ENDING}"
+        if is_folder:
+            path.mkdir()
+        flags = os.O_RDONLY if is_folder else os.O_RDWR | os.O_CREAT | os.O_EXCL
+        handle = os.open(path, flags, 0o666)
+        if _hold(handle) is not False and path.exists():  # no other process took it for a leftover
+            return _Unfinished(path, handle)
+        os.close(handle)
+
+
+@lru_cache(maxsize=256)
+def remove_leftovers(folder: Path) -> None:
+    """Remove what processes that were killed left unfinished in a folder; once in a process."""
+    with contextlib.suppress(OSError):
+        for path in list(folder.glob(f"{UNFINISHED}*{_ENDING}")):
+            with contextlib.suppress(OSError):  # it is finished now, or somebody else's
+                handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+                try:
+                    if _hold(handle):
+                        _remove(path)
+                finally:
+                    os.close(handle)
+
+
+def _hold(handle: int) -> bool | None:
+    """Hold a file or folder alone. False where another process does, None where none can."""
+    try:
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):  # Windows; a file system without locks of folders, such as NFS
+        return None
+    return True
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or a folder."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Generator[None]:
     """Make a folder and hold it alone. The system lets go of it when the process ends, or dies."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
+    folder.mkdir(parents=True, exist_ok=True)
+    if os.name != "posix":  # Windows opens no folder
         yield
         return
-    folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder, os.O_RDONLY)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if _hold(handle) is False:
             raise MueError(
                 f"{folder} is being written to by another process; wait until it ends, or name "
                 "another folder"
-            ) from None
-        except OSError:  # a file system without locks of folders, such as NFS
-            pass
+            )
         yield
     finally:
         os.close(handle)

@@ -242,7 +242,7 @@ def test_of_two_trainings_in_a_folder_the_second_is_refused(tmp_path):
 
 
 def test_what_a_killed_export_left_in_a_run_is_removed(tiny, trained, tmp_path):
-    left = tmp_path / "run" / ".mue-export"
+    left = tmp_path / "run" / ".mue-export.part"
     left.mkdir(parents=True)
     (left / WEIGHTS).touch()
     train(tiny("exact", ema=0.9), tmp_path / "run")

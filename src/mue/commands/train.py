@@ -3,7 +3,6 @@
 import contextlib
 import copy
 import dataclasses
-import shutil
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sized
 from pathlib import Path
@@ -143,8 +142,6 @@ def train(
             with group.all_or_none():
                 if group.rank == 0:
                     held.enter_context(locked(folder))
-                    for leftover in folder.glob(f"{UNFINISHED}*"):  # of a run that was killed
-                        _remove(leftover)
                     if not _check(folder, config, digest, resume=resume):  # again, now alone in it
                         checkpoint.save_config(folder, config, __version__, digest, reasons)
                 if resume and (folder / STATE).exists():
@@ -309,14 +306,6 @@ def _check(folder: Path, config: Config, digest: str | None, *, resume: bool) ->
                     "resume with the run's own configuration and data, or start in another folder"
                 )
     return occupied
-
-
-def _remove(path: Path) -> None:
-    """Remove a file or a folder."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
 
 
 def _values(section: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
