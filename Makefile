@@ -44,7 +44,7 @@ dciodvfy:
 fuzz: .venv/installed
 	PYTHONPATH=benchmarks $(BIN)/python tests/fuzz/fuzz.py $(ARGS)
 
-# Kills, full disks, little memory, removed files and twins, by seed; it goes on, too.
+# Kills, full disks, little memory, removed files and concurrent processes, by seed; it goes on, too.
 chaos: .venv/installed
 	PYTHONPATH=benchmarks:tests/fuzz $(BIN)/python tests/chaos/chaos.py $(ARGS)
 

@@ -10,9 +10,9 @@ MLP.
 import tempfile
 from pathlib import Path
 
+import mue  # isort: skip  # before torch: it sets how threads wait
 import torch
 
-import mue
 from mue.data.build import build_source
 from mue.metrics.modes import mode_probabilities
 

@@ -3,7 +3,10 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
+
+import pytest
 
 import mue
 import mue.data
@@ -37,6 +40,35 @@ def test_the_verbs_on_data_are_found_in_mue_data():
     assert mue.data.import_lidc is import_lidc
     assert mue.data.inspect is inspect
     assert not hasattr(mue.data, "nothing")
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/metrics.md", "examples/vector.py"])
+def test_what_is_shown_imports_mue_before_torch(page):
+    """OpenMP reads its environment as soon as torch is imported."""
+    lines = (Path(__file__).parents[1] / page).read_text().splitlines()
+    first = [line.split()[1] for line in lines if line.startswith(("import mue", "import torch"))]
+    assert first[0] == "mue"
+
+
+def test_torch_reads_the_environment_that_mue_has_set_before():
+    names = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+    environment = {k: v for k, v in os.environ.items() if k not in names}
+    code = (
+        "import sys, os\n"
+        "class Watch:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'torch':\n"
+        "            print(os.environ.get('OMP_WAIT_POLICY'), os.environ.get('GOMP_SPINCOUNT'))\n"
+        "sys.meta_path.insert(0, Watch())\n"
+    )
+    for order, seen in (("mue, torch", "PASSIVE 30000"), ("torch, mue", "None None")):
+        run = subprocess.run(
+            [sys.executable, "-c", f"{code}import {order}"],
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        assert run.stdout == f"{seen}\n"
 
 
 def test_threads_of_openmp_spin_for_a_moment_and_then_sleep():

@@ -20,6 +20,13 @@ _CONTAINER_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),  # of the first version
 )
+_NO_MEMORY = (
+    "DefaultCPUAllocator: ",  # of torch
+    "could not create a primitive",  # of oneDNN, whose compiled code finds no memory
+    "Cannot allocate memory",  # of the system, as torch repeats it
+    "can't start new thread",
+)
+"""What errors say that are of no type of their own."""
 
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -73,8 +80,7 @@ def is_out_of_memory(error: BaseException) -> bool:
         return error.errno == errno.ENOMEM
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
-    told = ("DefaultCPUAllocator: ", "can't start new thread")  # of torch on the CPU, and Python
-    return isinstance(error, RuntimeError) and any(words in str(error) for words in told)
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)
 
 
 def physical_memory() -> int | None:

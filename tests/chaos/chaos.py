@@ -1,4 +1,4 @@
-"""Commands that are killed, starved or doubled at random moments, by seed: `make chaos`.
+"""Commands that are killed, starved or started twice at random moments, by seed: `make chaos`.
 
 A trial starts a command, disturbs it, and checks that what is there is whole and what was there
 before is as it was. Then it starts the command again, which must end with the same bytes as one
@@ -35,11 +35,13 @@ import mue.plots.overlays
 import mue.plots.style  # noqa: F401  imported before the first fork
 from mue.atomic import UNFINISHED, write_atomic
 from mue.cli.main import main
+from mue.training.checkpoint import RunError, load_tensors
 
 torch.set_num_threads(1)
 os.environ["MUE_COMMIT"] = "chaos"  # a commit meanwhile would make another config.json
-DISTURBANCES = ("kill", "stop", "disk", "memory", "remove", "twin")
+DISTURBANCES = ("kill", "stop", "disk", "memory", "remove", "concurrent")
 Files = dict[str, bytes]
+_MISSES = 4
 _PATIENCE = 120.0  # seconds on a quiet machine after which a command hangs
 
 
@@ -152,6 +154,21 @@ def end(pid: int, said: Path) -> int:
     raise AssertionError(f"it hung for {_PATIENCE:.0f} seconds: {said.read_text()[-1000:]}")
 
 
+def check_tensors(folder: Path) -> None:
+    """All tensors below a folder are whole, by their digest, whenever one looks."""
+    for path in sorted(folder.rglob("*.safetensors")):
+        if not any(part.startswith(UNFINISHED) for part in path.relative_to(folder).parts):
+            try:
+                load_tensors(path)
+            except RunError as error:
+                raise AssertionError(f"tensors that do not load: {error}") from None
+
+
+def leftovers(folder: Path) -> list[str]:
+    """What is unfinished below a folder."""
+    return [p.relative_to(folder).as_posix() for p in sorted(folder.rglob(f"{UNFINISHED}*"))]
+
+
 class Chaos:
     """A work folder with what commands read, and the results of those that were left alone."""
 
@@ -200,7 +217,10 @@ class Chaos:
         return {n: c for n, c in contents(out).items() if n.endswith(command.kept)}
 
     def trial(self, name: str, disturbance: str, number: int) -> bool:
-        """Disturb a command. Whether that changed its end.
+        """Disturb a command. Whether it was hit.
+
+        It was if it was still at work at the moment of a kill, a signal, a removal or a second
+        process, or if too small a disk or memory made it fail.
 
         Raises:
             AssertionError: Something is half-written, lost or different.
@@ -225,21 +245,24 @@ class Chaos:
                 before = _little_memory(rng, self.memory[name])
             removed = set[str]()
             pid = start(words, said, before)
-            twin = None
+            other = None
             if disturbance in ("kill", "stop", "remove"):
                 time.sleep(moment)
+            elif disturbance == "concurrent":
+                time.sleep(rng.choice((0.0, moment)))
+            alive = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
             if disturbance == "kill":
                 os.kill(pid, signal.SIGKILL)
             elif disturbance == "stop":
                 os.kill(pid, rng.choice((signal.SIGTERM, signal.SIGINT, signal.SIGHUP)))
             elif disturbance == "remove":
                 removed = _remove(rng, root / command.reads if command.reads else out, root)
-            elif disturbance == "twin":
-                time.sleep(rng.choice((0.0, moment)))
-                twin = start(words, root / "said-twin")
+            elif disturbance == "concurrent":
+                other = start(words, root / "said-other")
             code = end(pid, said)
-            codes = [code] if twin is None else [code, end(twin, root / "said-twin")]
+            codes = [code] if other is None else [code, end(other, root / "said-other")]
             self._check(command, disturbance, codes, out, root)
+            check_tensors(out)
             if disturbance == "remove":
                 self._check_removed(command, code, removed, out, root, whole)
                 words = self.words(command, out, self.work)  # what was removed is there again
@@ -248,15 +271,20 @@ class Chaos:
                 if disturbance == "remove" and no_run:  # it may be the result of what was left
                     shutil.rmtree(out, ignore_errors=True)
                 self._restart(command, words, out, whole, said)
-            return any(codes)
+                check_tensors(out)
+            if out.is_dir() and (left := leftovers(out)):
+                raise AssertionError(f"it leaves {left[0]} after it is started again")
+            return alive if disturbance in ("kill", "stop", "remove", "concurrent") else any(codes)
 
     def _check(
         self, command: Command, disturbance: str, codes: Sequence[int], out: Path, root: Path
     ) -> None:
         """What a disturbed command may leave: whole files, a sentence, and nothing else."""
         whole = self.whole[next(n for n, c in COMMANDS.items() if c is command)]
-        text = "".join((root / n).read_text() for n in ("said", "said-twin") if (root / n).exists())
-        if "Traceback" in text and disturbance != "memory":
+        text = "".join(
+            (root / n).read_text() for n in ("said", "said-other") if (root / n).exists()
+        )
+        if "Traceback" in text:
             raise AssertionError(f"a traceback: {text[-300:]}")
         if (root / "place" / "mine.txt").read_text() != "untouched":
             raise AssertionError("a file next to the result has changed")
@@ -274,9 +302,9 @@ class Chaos:
             wrong = [n for n, content in found.items() if whole.get(n) != content]
             if wrong:
                 raise AssertionError(f"{wrong[0]} is not what it is without a disturbance")
-        if disturbance == "twin" and 0 not in codes:
+        if disturbance == "concurrent" and 0 not in codes:
             raise AssertionError(f"neither of two commands succeeded: {codes}, {text[-300:]}")
-        if disturbance == "twin" and found != whole:
+        if disturbance == "concurrent" and found != whole:
             raise AssertionError("two commands at once gave another result than one")
 
     def _check_removed(
@@ -330,7 +358,7 @@ def _small_disk(rng: random.Random, whole: Files) -> Callable[[], None]:
 
 def _little_memory(rng: random.Random, need: int) -> Callable[[], None]:
     """A part of the memory that a command needs."""
-    more = int(rng.random() * need)
+    more = int(rng.uniform(0, 0.7) * need)
 
     def limit() -> None:
         most = _address_space("VmSize") + more
@@ -361,12 +389,17 @@ def disturb(
     work: Path,
     path: Path | None = None,
 ) -> list[str]:
-    """Run the next trials of each pair of command and disturbance; returns what was found now."""
+    """Disturb each pair of command and disturbance until so many more trials have hit.
+
+    A pair is left after `_MISSES` times as many trials; returns what was found now.
+    """
     chaos, found = Chaos(work), list[str]()
-    for _ in range(trials):
-        for name, disturbance in pairs:
-            key = f"{name}: {disturbance}"
-            count = counts.setdefault(key, {"tried": 0, "hit": 0, "findings": []})
+    for name, disturbance in pairs:
+        key = f"{name}: {disturbance}"
+        count = counts.setdefault(key, {"tried": 0, "hit": 0, "findings": []})
+        wanted, tried = count["hit"] + trials, 0
+        while count["hit"] < wanted and tried < _MISSES * trials:
+            tried += 1
             try:
                 count["hit"] += chaos.trial(name, disturbance, count["tried"])
             except AssertionError as error:
@@ -376,14 +409,17 @@ def disturb(
             count["tried"] += 1
             if path is not None:
                 write_atomic(path, (json.dumps(counts, indent=1) + "\n").encode())
-        print(f"{sum(c['tried'] for c in counts.values())} trials", file=sys.stderr)
+        hits = sum(c["hit"] for c in counts.values())
+        print(f"{sum(c['tried'] for c in counts.values())} trials, {hits} hits", file=sys.stderr)
     return found
 
 
 def run() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trials", type=int, default=20, help="of each command and disturbance")
+    parser.add_argument(
+        "--trials", type=int, default=20, help="that hit, of each command and disturbance"
+    )
     parser.add_argument("--command", choices=list(COMMANDS), nargs="*", default=list(COMMANDS))
     parser.add_argument("--disturbance", choices=DISTURBANCES, nargs="*", default=DISTURBANCES)
     parser.add_argument("--counts", type=Path, default=reliability.CHAOS)

@@ -208,6 +208,8 @@ def test_a_run_whose_name_is_not_utf8_is_refused_in_a_sentence(mue, folder):
         MemoryError(),
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB"),
         RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: tried 9 bytes"),
+        RuntimeError("unable to mmap 28856 bytes from file <a>: Cannot allocate memory (12)"),
+        RuntimeError("could not create a primitive"),
         OSError(errno.ENOMEM, "Cannot allocate memory"),
     ],
 )

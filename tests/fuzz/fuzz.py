@@ -77,8 +77,8 @@ def attempt(kind: str, number: int) -> str:
         signal.setitimer(signal.ITIMER_REAL, SECONDS)
         try:
             outcome = KINDS[kind](random.Random(f"{kind} {number}"), given, out)
-        except MueError:
-            outcome = "refused"
+        except MueError as error:
+            outcome = finding(error) if _hidden(error) else "refused"
         except (Exception, _TooLate) as error:
             outcome = finding(error)
         finally:
@@ -95,6 +95,15 @@ def attempt(kind: str, number: int) -> str:
     if (taken := _peak() - start) > MEMORY:
         return f"{kind} {number}: took {taken >> 20} MiB"
     return outcome
+
+
+def _hidden(error: BaseException) -> bool:
+    """Whether a sentence stands for memory that ran out, or for a check of ours that failed."""
+    chain: list[BaseException] = []
+    while error is not None and error not in chain:
+        chain.append(error)
+        error = error.__cause__ or error.__context__  # pyright: ignore[reportAssignmentType]
+    return any(isinstance(e, MemoryError | AssertionError) for e in chain)
 
 
 def quiet_clock(process: int | str = "self") -> float:

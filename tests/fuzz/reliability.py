@@ -56,12 +56,15 @@ Anything else is a finding. A short run is part of `make test`.
 """
 _CHAOS = """\
 
-## Kills, full disks and twins
+## Kills, full disks and concurrent processes
 
 `make chaos` starts commands and disturbs them at random moments by seed: SIGKILL, a limit to the
 size of files as on a full disk, a limit to memory, files removed, a second process with the same
 folder. Then it checks that what is there is whole, that what was there before is unchanged, and
-that the command, started again, ends with the same bytes as one that was left alone.
+that the command, started again, ends with the same bytes as one that was left alone and leaves
+nothing unfinished. *hit*: the command was still at work when it was disturbed, or failed of too
+small a disk or memory; trials go on until as many have hit as are asked for, or four times as many
+were tried.
 
 """
 _FAILURES = """\
@@ -89,6 +92,8 @@ What `make fuzz` and `make chaos` found so far is fixed and is a test now:
 - A table of splits that is a pipe or a device was read without end.
 - The NIfTI library wrote about odd headers on stderr.
 - `--seed` and `--inputs` of twenty digits raised torch's errors once there was a model to evaluate.
+- With little memory, torch and oneDNN raise errors of no type of their own, such as "could not
+  create a primitive".
 """
 
 

@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 import reliability
 
+from mue.errors import MueError
+
 ROOT = Path(__file__).parents[2]
 HOW_MANY = 12  # of each kind
-UNDAMAGED = ("image", "NIfTI", "archive", "pickle", "own data", "prepared data")
+UNDAMAGED = ("image", "NIfTI", "DICOM", "archive", "pickle", "own data", "prepared data")
 
 
 def test_damaged_inputs_are_read_as_they_were_or_refused():
@@ -76,6 +78,20 @@ def _lie(*_):
     raise AssertionError("other pixels")
 
 
+def _starve(*_):
+    try:
+        raise MemoryError
+    except MemoryError:
+        raise MueError("image.png takes more memory than there is") from None
+
+
+def _doubt(*_):
+    try:
+        raise AssertionError("a check of ours")
+    except AssertionError as error:
+        raise MueError("is damaged") from error
+
+
 def _leave(*folders):
     (folders[-1] / ".mue-1").touch()
     return "read"
@@ -93,6 +109,8 @@ def _wait(*_):
     ("what", "words"),
     [
         (_lie, "AssertionError: 'other pixels'"),
+        (_starve, "MueError: 'image.png takes more memory than there is'"),
+        (_doubt, "MueError: 'is damaged'"),
         (_leave, "left .mue-1 behind"),
         (_wait, "took more than 1 seconds"),
     ],

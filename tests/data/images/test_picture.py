@@ -77,6 +77,16 @@ def test_an_animation_is_refused(kind):
         decode_picture(data)
 
 
+def test_a_jpeg_of_endless_scans_is_refused_before_they_are_decoded():
+    values = np.random.default_rng(0).integers(0, 256, (1024, 1024), dtype=np.uint8)
+    data = saved(Image.fromarray(values), "JPEG", progressive=True)
+    assert decode_picture(data).pixels.shape == (1024, 1024, 1)
+    last = data[data.rindex(b"\xff\xda") : -2]
+    attack = data[:-2] + last[:200] * 1100 + data[-2:]
+    with pytest.raises(MueError, match=r"is a JPEG of 110\d scans, each of all pixels; save it"):
+        decode_picture(attack)
+
+
 def test_cmyk_is_refused():
     with pytest.raises(MueError, match="mode CMYK; save it in grey or RGB"):
         decode_picture(saved(Image.new("CMYK", (4, 4)), "JPEG"))

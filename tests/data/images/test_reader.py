@@ -640,6 +640,14 @@ def test_a_deflated_file_is_not_inflated_however_long_its_version_is(ct_slice, t
         read_image_file(tmp_path / "a.dcm")
 
 
+def test_a_series_of_enormous_files_is_refused_before_they_are_read(series):
+    folder, _ = series
+    with (folder / "a.dcm").open("r+b") as file:
+        file.truncate(1 << 31)  # without blocks on the disk
+    with pytest.raises(MueError, match=r"series has 21474\d+ bytes; at most 2147483648 are read"):
+        read_image_file(folder)
+
+
 def test_a_fifo_among_slices_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "a.dcm")
     assert modality(tmp_path / "a.dcm") == ""

@@ -96,6 +96,7 @@ def test_integers_are_grey_values_as_they_are(write: Callable[..., Path]):
         (entry(masks="none"), "not a list of arrays"),
         (entry(masks=[np.full((4, 6), np.nan)] * 4), "has a mask value that is not finite"),
         (entry(masks=[np.linspace(0, 1, 24).reshape(4, 6)] * 4), "a mask has 0 and one other"),
+        (entry(masks=np.empty((2**39, 0))), "has 549755813888 masks; a slice has 4"),
         (entry(masks=np.array(1)), "has 1 masks; a slice has 4"),
         (entry(image=np.zeros((4, 6, 3))), "must have two axes"),
         (entry(image=np.full((4, 6), np.nan)), "values outside of 0..255"),

@@ -12,7 +12,7 @@ from pydicom.pixels.processing import apply_color_lut, apply_modality_lut
 from pydicom.pixels.utils import pixel_array
 from pydicom.uid import DeflatedExplicitVRLittleEndian, RLELossless, SegmentationStorage
 
-from mue.data.images.image import ImageFile, SeriesInMemory, check_size, max_bytes
+from mue.data.images.image import MAX_BYTES, ImageFile, SeriesInMemory, check_size, max_bytes
 from mue.errors import MueError
 
 _INFLATED = 1032  # the most bytes that one deflated byte can become
@@ -82,6 +82,8 @@ def read_dicom(path: ImageFile | SeriesInMemory) -> DicomImage:
     files = _files(path)
     if not files:
         raise MueError("holds no DICOM files")
+    if (total := sum(file.stat().st_size for file in files)) > MAX_BYTES:
+        raise MueError(f"has {total} bytes; at most {MAX_BYTES} are read")
     heads = [_header(file) for file in files]
     series = {str(head.get("SeriesInstanceUID")) for head in heads}
     if len(series) > 1:

@@ -8,12 +8,13 @@ import numpy as np
 from jaxtyping import Shaped, UInt8
 from PIL import Image
 
-from mue.data.images.image import ImageFile, check_size
+from mue.data.images.image import MAX_PIXELS, ImageFile, check_size
 from mue.errors import MueError
 
 FORMATS = ("JPEG", "GIF", "BMP", "WEBP")
 """What Pillow reads for us, apart from PNG."""
 _ORIENTATION = 274  # the tag of EXIF and TIFF
+_MAX_SCANS = 16  # of a progressive JPEG of the largest size; a smaller one may have more
 Image.preinit()  # it is not safe to leave this to several threads
 
 
@@ -110,6 +111,9 @@ def decode_picture(data: bytes) -> Picture:
         check_size((len(file.getbands()), file.height, file.width), np.uint8)
         if file.format not in ("JPEG", "MPO") and getattr(file, "n_frames", 1) > 1:
             raise MueError("is an animation; save its frames as pictures, each a case of its own")
+        scans = data.count(b"\xff\xda") if file.format in ("JPEG", "MPO") else 1
+        if scans * file.height * file.width > _MAX_SCANS * MAX_PIXELS:
+            raise MueError(f"is a JPEG of {scans} scans, each of all pixels; save it again")
         if file.mode not in ("1", "L", "P", "RGB", "RGBA", "LA"):
             raise MueError(f"has colours of the mode {file.mode}; save it in grey or RGB")
         pixels = np.asarray(file)

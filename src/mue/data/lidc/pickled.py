@@ -128,14 +128,12 @@ def _grey(image: np.ndarray) -> UInt8[np.ndarray, "h w"]:
 
 def _masks(masks: object, image: np.ndarray) -> Bool[np.ndarray, "4 h w"]:
     """The four masks, from a list of arrays or one array."""
-    if isinstance(masks, _Array):
-        arrays = list(np.atleast_1d(masks.array))
-    elif isinstance(masks, list | tuple):
-        arrays = [_array(mask, "masks") for mask in masks]
-    else:
+    each = np.atleast_1d(masks.array) if isinstance(masks, _Array) else masks
+    if not isinstance(each, list | tuple | np.ndarray):
         raise MueError("has `masks` that are not a list of arrays")
-    if len(arrays) != RATERS:
-        raise MueError(f"has {len(arrays)} masks; a slice has {RATERS}")
+    if len(each) != RATERS:  # before there is an object for each
+        raise MueError(f"has {len(each)} masks; a slice has {RATERS}")
+    arrays = list(each) if isinstance(masks, _Array) else [_array(m, "masks") for m in each]
     for mask in arrays:
         if mask.shape != image.shape:
             raise MueError(
