@@ -7,7 +7,7 @@ RUN pip install --no-cache-dir --constraint constraints.txt '.[serve]' \
     && useradd --create-home --uid 10001 mue
 USER mue
 WORKDIR /home/mue
-ENV MPLCONFIGDIR=/tmp PYTHONDONTWRITEBYTECODE=1 MALLOC_ARENA_MAX=2
+ENV MPLCONFIGDIR=/tmp PYTHONDONTWRITEBYTECODE=1
 EXPOSE 8000
 HEALTHCHECK CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8000/healthz')"]
 ENTRYPOINT ["mue"]

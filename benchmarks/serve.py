@@ -42,6 +42,7 @@ import tyro
 from PIL import Image
 
 import mue
+from mue.environment import keep_freed_memory
 from mue.service.answers import as_json, rank
 from mue.service.settings import Settings
 from mue.service.uploads import as_input, read_upload
@@ -281,6 +282,7 @@ def table_of_parts(model: str) -> str:
     """
     import torch  # after mue, which says how its threads wait
 
+    keep_freed_memory()  # as the server does
     predictor = mue.load(model, device="cpu")
     config = predictor.config
     files = [picture(seed) for seed in range(_BATCHES[-1])]

@@ -28,6 +28,11 @@ work()
 """
 _PACKAGE = str(Path(__file__).parents[2])
 _ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
+_KEEP_FREED_MEMORY = {  # of GNU's C library: the next image takes the pages of the last one
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 28),
+    "MALLOC_TOP_PAD_": str(1 << 26),
+}
 _F_SETPIPE_SZ, _PIPE_BYTES = 1031, 1 << 20  # of Linux
 
 
@@ -81,7 +86,7 @@ def _worker() -> Generator[subprocess.Popen[bytes]]:
         [sys.executable, "-P", "-W", "ignore", "-c", _CODE, _PACKAGE],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env=os.environ | _ONE_THREAD,
+        env=os.environ | _ONE_THREAD | _KEEP_FREED_MEMORY,
         process_group=0 if os.name == "posix" else None,
     )
     try:
