@@ -4,7 +4,7 @@ Threads of OpenMP wait for the next piece of work: by default they spin for long
 is busy otherwise, a spinning thread takes the core that the others of its group would need, and
 three trainings at once on two cores take many times as long as one after another. Threads that
 sleep at once take their share, but waking them costs more than most pieces of work, and a lone job
-takes twice as long. So they spin for a part of a millisecond, then sleep; and small work is done
+takes twice as long. So they spin for about a tenth of a millisecond, then sleep; and small work is done
 by one thread (`mue.devices.threads_for`).
 
 oneDNN computes products of bfloat16 by AMX where the processor announces it. Some virtual machines
@@ -17,7 +17,7 @@ import os
 
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
-    os.environ.setdefault("GOMP_SPINCOUNT", "30000")  # GNU's OpenMP; others sleep at once
+    os.environ.setdefault("GOMP_SPINCOUNT", "3000")  # GNU's OpenMP; others sleep at once
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 
 _TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8  # of mallopt(3)
