@@ -214,7 +214,13 @@ class Chaos:
         return self.whole[name], self.seconds[name]
 
     def _kept(self, command: Command, out: Path) -> Files:
-        return {n: c for n, c in contents(out).items() if n.endswith(command.kept)}
+        """What a command leaves; the records of `mue predict` hold the path of their image."""
+        root = self.work if "whole" in out.relative_to(self.work).parts else out.parents[1]
+        return {
+            name: content.replace(str(root).encode(), b"")
+            for name, content in contents(out).items()
+            if name.endswith(command.kept)
+        }
 
     def trial(self, name: str, disturbance: str, number: int) -> bool:
         """Disturb a command. Whether it was hit.

@@ -8,6 +8,7 @@ import tarfile
 import zlib
 from pathlib import Path
 
+import gdcm
 import nibabel as nib
 import numpy as np
 import pytest
@@ -18,11 +19,13 @@ from pydicom.uid import (
     DeflatedExplicitVRLittleEndian,
     EnhancedMRImageStorage,
     JPEG2000Lossless,
+    JPEGLosslessSV1,
     JPEGLSLossless,
     RLELossless,
     generate_uid,
 )
 
+from mue.data.images import isolated
 from mue.data.images.image import FileInMemory, Limits, limited
 from mue.data.images.reader import decode_file, modality, read_image_file
 from mue.errors import MueError
@@ -600,6 +603,70 @@ def test_damaged_rle_is_refused(ct_slice, tmp_path):
             except MueError:
                 refused += 1
     assert refused > 10
+
+
+@pytest.fixture
+def lossless(ct_slice, tmp_path):
+    """A slice compressed as JPEG Lossless, as scanners do it, and its values."""
+    values = RANDOM.integers(0, 4096, (36, 40))
+    more = {"BitsStored": 12, "HighBit": 11}
+    ct_slice(values, 0.0, "1.2", **more).save_as(tmp_path / "plain.dcm", enforce_file_format=True)
+    reader, change, writer = (
+        gdcm.ImageReader(),
+        gdcm.ImageChangeTransferSyntax(),
+        gdcm.ImageWriter(),
+    )
+    reader.SetFileName(str(tmp_path / "plain.dcm"))
+    assert reader.Read()
+    change.SetTransferSyntax(gdcm.TransferSyntax(gdcm.TransferSyntax.JPEGLosslessProcess14_1))
+    change.SetInput(reader.GetImage())
+    assert change.Change()
+    writer.SetFileName(str(tmp_path / "a.dcm"))
+    writer.SetFile(reader.GetFile())
+    writer.SetImage(change.GetOutput())
+    assert writer.Write()
+    return tmp_path / "a.dcm", values - 1024
+
+
+def test_jpeg_lossless_is_decoded_to_the_same_values(lossless):
+    path, wanted = lossless
+    assert dcmread(path).file_meta.TransferSyntaxUID == JPEGLosslessSV1
+    assert np.array_equal(read_image_file(path).pixels[0, 0], wanted)
+
+
+@pytest.mark.parametrize(
+    "changed", [{"Rows": 35}, {"Columns": 80}, {"BitsAllocated": 8}, {"SamplesPerPixel": 3}]
+)
+def test_frames_of_another_size_than_the_header_says_are_refused(lossless, changed):
+    """GDCM ends its process at some of these."""
+    path, _ = lossless
+    data = dcmread(path)
+    for name, value in changed.items():
+        setattr(data, name, value)
+    data.save_as(path)
+    with pytest.raises(MueError, match=r"a\.dcm is damaged as DICOM: a frame has 36 x 40 x 1 of"):
+        read_image_file(path)
+
+
+def test_where_the_decoder_dies_an_image_is_refused_and_the_next_is_read(lossless, monkeypatch):
+    path, wanted = lossless
+    with monkeypatch.context() as patch:
+        dying = isolated._CODE.replace("work()", "import os; sys.stdin.readline(); os.abort()")
+        patch.setattr(isolated, "_CODE", dying)
+        isolated._end()
+        with pytest.raises(MueError, match=r"a.dcm is damaged as DICOM: its decoder failed"):
+            read_image_file(path)
+    assert np.array_equal(read_image_file(path).pixels[0, 0], wanted)
+
+
+def test_jpeg_ls_of_other_bits_than_the_header_says_is_refused(ct_slice, tmp_path):
+    """By GDCM this ended the process."""
+    data = ct_slice(RANDOM.integers(0, 4096, (36, 40)), 0.0, "1.2")
+    data.compress(JPEGLSLossless)
+    data.BitsAllocated = 8
+    data.save_as(tmp_path / "a.dcm", enforce_file_format=True)
+    with pytest.raises(MueError, match=r"a\.dcm is damaged"):
+        read_image_file(tmp_path / "a.dcm")
 
 
 # --- files in memory, and limits ------------------------------------------------------------------

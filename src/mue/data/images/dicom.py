@@ -1,5 +1,6 @@
 """DICOM: a series of slices, one slice, or several frames in one file, compressed ones too."""
 
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,14 +8,40 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float, Shaped
 from pydicom import Dataset, dcmread
+from pydicom.encaps import generate_frames
 from pydicom.pixels.decoders.base import get_decoder
 from pydicom.pixels.processing import apply_color_lut, apply_modality_lut
 from pydicom.pixels.utils import pixel_array
-from pydicom.uid import DeflatedExplicitVRLittleEndian, RLELossless, SegmentationStorage
+from pydicom.uid import (
+    JPEG2000,
+    DeflatedExplicitVRLittleEndian,
+    JPEG2000Lossless,
+    JPEGBaseline8Bit,
+    JPEGExtended12Bit,
+    JPEGLossless,
+    JPEGLosslessSV1,
+    JPEGLSLossless,
+    JPEGLSNearLossless,
+    RLELossless,
+    SegmentationStorage,
+)
 
 from mue.data.images.image import MAX_BYTES, ImageFile, SeriesInMemory, check_size, max_bytes
+from mue.data.images.isolated import decode_apart
 from mue.errors import MueError
 
+_DECODERS = {
+    RLELossless: "pydicom",
+    JPEGBaseline8Bit: "pillow",
+    JPEGExtended12Bit: "pillow",
+    JPEGLSLossless: "pyjpegls",
+    JPEGLSNearLossless: "pyjpegls",
+    JPEG2000Lossless: "pylibjpeg",
+    JPEG2000: "pylibjpeg",
+    JPEGLossless: "gdcm",
+    JPEGLosslessSV1: "gdcm",
+}
+_FRAME = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # markers of a JPEG before its size
 _INFLATED = 1032  # the most bytes that one deflated byte can become
 _MAX_FRAMES = 1 << 16  # of a series
 _TOLERANCE = 0.1  # of the distance of two slices
@@ -227,12 +254,45 @@ def _position(frame: _Frame) -> Float[np.ndarray, "3"]:
 
 
 def decode_pixels(data: Dataset) -> np.ndarray:
-    """The stored values of a data set.
+    """The stored values of a data set. An error is a clause that follows on the path.
 
-    RLE is decoded by pydicom alone: its plugin panics on damaged bytes, which is no `Exception`.
+    Each compression has its decoder: of two that could, one may end the process on damaged bytes.
+    The plugin for RLE does, and GDCM; what no other decodes, it decodes in a process of its own,
+    after the sizes of the frames were checked.
     """
-    rle = data.file_meta.TransferSyntaxUID == RLELossless
-    return pixel_array(data, decoding_plugin="pydicom" if rle else "")
+    syntax = data.file_meta.TransferSyntaxUID
+    if syntax == JPEGExtended12Bit and int(data.get("BitsStored", 8)) > 8:
+        raise MueError(f"is compressed as {syntax.name} with 12 bits; decompress it first")
+    decoder = _DECODERS.get(syntax, "")
+    if decoder == "gdcm":
+        _check_frames(data)
+        return decode_apart(data)
+    return pixel_array(data, decoding_plugin=decoder)
+
+
+def _check_frames(data: Dataset) -> None:
+    """Refuse frames, compressed as JPEG, of another size or depth than the header says."""
+    said = (int(data.Rows), int(data.Columns), int(data.SamplesPerPixel), int(data.BitsAllocated))
+    count = int(data.get("NumberOfFrames") or 1)
+    for frame in generate_frames(data.PixelData, number_of_frames=count):
+        h, w, channels, bits = _jpeg_size(frame)
+        if (h, w, channels, 8 if bits <= 8 else 16) != said:
+            has = f"{h} x {w} x {channels} of {bits} bits"
+            raise MueError(
+                f"is damaged as DICOM: a frame has {has}, and the header says "
+                "{} x {} x {} in {}".format(*said)
+            )
+
+
+def _jpeg_size(frame: bytes) -> tuple[int, int, int, int]:
+    """Height, width, channels and bits of a value."""
+    at = 2  # after the marker of the start
+    while at + 10 <= len(frame) and frame[at] == 0xFF:
+        if frame[at + 1] in _FRAME:
+            bits, h, w, channels = struct.unpack_from(">BHHB", frame, at + 4)
+            return h, w, channels, bits
+        at += 1 if frame[at + 1] == 0xFF else 2 + int.from_bytes(frame[at + 2 : at + 4], "big")
+    raise MueError("is damaged as DICOM: a frame is not a JPEG")
 
 
 def _pixels(file: ImageFile) -> Shaped[np.ndarray, "c k j i"]:
