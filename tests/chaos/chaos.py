@@ -215,7 +215,7 @@ class Chaos:
 
     def _kept(self, command: Command, out: Path) -> Files:
         """What a command leaves; the records of `mue predict` hold the path of their image."""
-        root = self.work if "whole" in out.relative_to(self.work).parts else out.parents[1]
+        root = out.parents[1]  # with what the command reads
         return {
             name: content.replace(str(root).encode(), b"")
             for name, content in contents(out).items()
