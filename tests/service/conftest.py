@@ -49,7 +49,8 @@ def served(predictors) -> Serve:
     @contextmanager
     def serve(port: int = 0, **settings) -> Iterator[httpx.Client]:
         app = create_app(predictors, Settings(**settings), warm=False)
-        config = uvicorn.Config(app, port=port, log_level="critical", http=TimedConnection)
+        how = {"loop": "asyncio", "http": TimedConnection}
+        config = uvicorn.Config(app, port=port, log_level="critical", **how)
         server = uvicorn.Server(config)
         thread = Thread(target=server.run)
         thread.start()

@@ -114,6 +114,7 @@ def serve(
             app,
             host=host,
             port=port,
+            loop="asyncio",  # uvloop, which Ray brings, has other buffers
             http=TimedConnection,
             ws="none",
             log_config=None,
