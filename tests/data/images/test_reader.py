@@ -25,6 +25,7 @@ from pydicom.uid import (
     generate_uid,
 )
 
+from mue.data import worker
 from mue.data.images import isolated
 from mue.data.images.image import FileInMemory, Limits, limited
 from mue.data.images.reader import decode_file, modality, read_image_file
@@ -648,13 +649,30 @@ def test_frames_of_another_size_than_the_header_says_are_refused(lossless, chang
         read_image_file(path)
 
 
+_ABORT = "import os; sys.stdin.readline(); os.abort()"
+
+
 def test_where_the_decoder_dies_an_image_is_refused_and_the_next_is_read(lossless, monkeypatch):
     path, wanted = lossless
     with monkeypatch.context() as patch:
-        dying = isolated._CODE.replace("work()", "import os; sys.stdin.readline(); os.abort()")
-        patch.setattr(isolated, "_CODE", dying)
+        dying = worker._CODE.replace("importlib.import_module(sys.argv[2]).work()", _ABORT)
+        assert dying != worker._CODE
+        patch.setattr(worker, "_CODE", dying)
         isolated._end()
         with pytest.raises(MueError, match=r"a.dcm is damaged as DICOM: its decoder failed"):
+            read_image_file(path)
+    assert np.array_equal(read_image_file(path).pixels[0, 0], wanted)
+
+
+def test_an_answer_that_is_interrupted_is_not_taken_for_the_next(lossless, monkeypatch):
+    path, wanted = lossless
+
+    def interrupted(*_) -> bytes:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(isolated, "_read", interrupted)
+        with pytest.raises(KeyboardInterrupt):
             read_image_file(path)
     assert np.array_equal(read_image_file(path).pixels[0, 0], wanted)
 

@@ -4,8 +4,7 @@ Pillow decodes under the interpreter lock, so threads would wait for each other.
 takes the arguments k, k + n, … and writes what it yields to a pipe, which holds it back when it is
 ahead, so that memory is bounded. A `concurrent.futures.ProcessPoolExecutor` would import the
 caller's script and torch in each process, hold whole volumes, and outlive a caller that is killed:
-these processes import only the module that they need, and end when their pipe is closed. They are
-in a group of their own, so that Ctrl-C reaches the caller alone.
+those of `mue.data.worker` import only what they need, and end when their pipe is closed.
 """
 
 import contextlib
@@ -14,25 +13,14 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
+
+from mue.data.worker import end_worker, start_worker
+from mue.environment import keep_freed_memory
 
 _A = TypeVar("_A")
 _B = TypeVar("_B")
-_CODE = """\
-import sys, types
-sys.modules["mue"] = types.ModuleType("mue")
-sys.modules["mue"].__path__ = [sys.argv[1]]
-from mue.data.folder.processes import work
-work()
-"""
-_PACKAGE = str(Path(__file__).parents[2])
 _ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
-_KEEP_FREED_MEMORY = {  # of GNU's C library: the next image takes the pages of the last one
-    "MALLOC_MMAP_MAX_": "0",
-    "MALLOC_TRIM_THRESHOLD_": str(1 << 28),
-    "MALLOC_TOP_PAD_": str(1 << 26),
-}
 _F_SETPIPE_SZ, _PIPE_BYTES = 1031, 1 << 20  # of Linux
 
 
@@ -82,13 +70,7 @@ def _received(worker: subprocess.Popen[bytes]) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _worker() -> Generator[subprocess.Popen[bytes]]:
-    worker = subprocess.Popen(  # noqa: S603  our own code
-        [sys.executable, "-P", "-W", "ignore", "-c", _CODE, _PACKAGE],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=os.environ | _ONE_THREAD | _KEEP_FREED_MEMORY,
-        process_group=0 if os.name == "posix" else None,
-    )
+    worker = start_worker(__name__, environment=_ONE_THREAD)
     try:
         if sys.platform == "linux":
             import fcntl
@@ -98,16 +80,12 @@ def _worker() -> Generator[subprocess.Popen[bytes]]:
                 fcntl.fcntl(worker.stdout.fileno(), _F_SETPIPE_SZ, _PIPE_BYTES)
         yield worker
     finally:
-        worker.kill()
-        for pipe in (worker.stdin, worker.stdout):
-            assert pipe is not None
-            with contextlib.suppress(BrokenPipeError):
-                pipe.close()
-        worker.wait()
+        end_worker(worker)
 
 
 def work() -> None:
     """What a process does: read its arguments, call the function for each, write what it yields."""
+    keep_freed_memory()  # the next image takes the pages of the last one
     try:
         call, arguments = pickle.load(sys.stdin.buffer)  # noqa: S301
     except (EOFError, pickle.UnpicklingError):  # the caller was killed

@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 import threading
-from pathlib import Path
 from typing import IO
 
 import numpy as np
@@ -19,16 +18,9 @@ from pydicom import Dataset
 from pydicom.dataset import FileMetaDataset
 from pydicom.pixels.utils import pixel_array
 
+from mue.data.worker import end_worker, start_worker
 from mue.errors import MueError
 
-_CODE = """\
-import sys, types
-sys.modules["mue"] = types.ModuleType("mue")
-sys.modules["mue"].__path__ = [sys.argv[1]]
-from mue.data.images.isolated import work
-work()
-"""
-_PACKAGE = str(Path(__file__).parents[2])
 _NUMBERS = (
     "Rows",
     "Columns",
@@ -65,6 +57,9 @@ def decode_apart(data: Dataset) -> np.ndarray:
         except (OSError, EOFError, ValueError):  # nothing, or half of it
             _end()
             raise MueError("is damaged as DICOM: its decoder failed") from None
+        except BaseException:  # the rest of this answer would be taken for the next one
+            _end()
+            raise
     if "error" in found:
         raise MueError(f"is damaged as DICOM: {found['error']}")
     return np.frombuffer(content, found["dtype"]).reshape(found["shape"]).copy()
@@ -73,13 +68,7 @@ def decode_apart(data: Dataset) -> np.ndarray:
 def _process() -> subprocess.Popen[bytes]:
     """The process that decodes for this one, started if there is none."""
     if (process := _processes.get(os.getpid())) is None or process.poll() is not None:
-        process = subprocess.Popen(  # noqa: S603  our own code
-            [sys.executable, "-P", "-W", "ignore", "-c", _CODE, _PACKAGE],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            process_group=0 if os.name == "posix" else None,
-        )
+        process = start_worker(__name__, stderr=subprocess.DEVNULL)
         _processes.clear()  # those of a process that this one was forked from
         _processes[os.getpid()] = process
     return process
@@ -89,12 +78,7 @@ def _process() -> subprocess.Popen[bytes]:
 def _end() -> None:
     """End the process that decodes for this one."""
     if (process := _processes.pop(os.getpid(), None)) is not None:
-        process.kill()
-        for pipe in (process.stdin, process.stdout):
-            assert pipe is not None
-            with contextlib.suppress(BrokenPipeError):
-                pipe.close()
-        process.wait()
+        end_worker(process)
 
 
 def _read(stream: IO[bytes], size: int) -> bytes:
