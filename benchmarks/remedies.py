@@ -62,7 +62,7 @@ def without(config: Config, temperature: float = 20.0) -> Config:
 
 
 def small() -> Config:
-    """`guess-quick` as it once was, with all remedies: half the steps, a network half as wide."""
+    """`guess-quick` as it once was, with all remedies: fewer steps, a smaller network."""
     config = preset("guess-quick")
     narrow = {"levels": (8, 16, 32), "tail": (64, 64), "widths": (16, 8), "code_level": 4}
     return replace(
