@@ -43,6 +43,14 @@ def test_whatever_the_size_a_network_is_built_and_sees_the_whole_patch(side, dev
     assert 4 <= config.train.batch <= 64
 
 
+@pytest.mark.parametrize(
+    ("size", "levels"), [((28, 28), 2), ((14, 56), 3), ((16, 256), 3), ((32, 256), 4)]
+)
+def test_long_images_have_more_levels_so_that_the_decoder_sees_their_length(size, levels):
+    """As many as the short side can be halved, at most."""
+    assert len(choose(data(**one_size(*size)), "cpu").config.model.levels) == levels
+
+
 def test_images_of_different_sizes_are_trained_on_in_patches_that_half_of_them_hold():
     """One small image among large ones does not make the patches small."""
     sizes: dict[str, Any] = {"shortest": (16, 20), "median": (321, 100), "longest": (481, 481)}

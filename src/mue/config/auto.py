@@ -132,7 +132,7 @@ def choose(s: DataStatistics, device: Literal["cpu", "cuda"]) -> Choice:
     patch, trained, reasons["data.patch"] = _patch(s, device)
     pixels = trained[0] * trained[1]
     depth = max(3, int(math.log2(max(4, min(trained)))) - 1)  # the coarsest level has 4 to 7 pixels
-    levels = min(_LEVELS, math.ceil(2 * depth / 3))
+    levels = min(_LEVELS, depth, max(math.ceil(2 * depth / 3), _levels_to_see(max(trained))))
     tail = min(2, depth - levels)
     widths = _WIDTHS[device][: levels + tail]
     reasons["model.levels"] = (
@@ -228,6 +228,14 @@ def _schedule(config: Config, steps: int) -> TrainConfig:
         validate_every=max(1, steps // _VALIDATIONS) if on else 0,
         patience=_PATIENCE if on else 0,
     )
+
+
+def _levels_to_see(side: int) -> int:
+    """The fewest levels with which the decoder sees half of a side from each pixel.
+
+    Two blocks of three 3x3 convolutions at each level see 6 (2^levels - 1) pixels around.
+    """
+    return math.ceil(math.log2(side / 12 + 1))
 
 
 def _patch(
