@@ -58,6 +58,12 @@ def judged(predictor: Predictor) -> HealthReport:
     return health(predictor, held, train=train)
 
 
+@pytest.fixture(scope="module")
+def bundled() -> HealthReport:
+    """The report of the bundled model of the guessing game, with whose weights tests play."""
+    return judged(mue.load("bundled:guess", device="cpu"))
+
+
 def kinds(report: HealthReport) -> list[str]:
     return [finding.kind for finding in report.findings]
 
@@ -89,8 +95,8 @@ def test_a_good_run_is_healthy(run):
 
 
 @pytest.mark.parametrize("name", ["guess", "guess-exact"])
-def test_the_bundled_models_of_the_guessing_game_are_healthy(name):
-    report = judged(mue.load(f"bundled:{name}", device="cpu"))
+def test_the_bundled_models_of_the_guessing_game_are_healthy(name, bundled):
+    report = bundled if name == "guess" else judged(mue.load(f"bundled:{name}", device="cpu"))
     assert report.findings == ()
     assert len(report.codes) == 4
     for code in report.codes:
@@ -104,7 +110,8 @@ def test_real_raters_who_disagree_are_no_finding(real_data, tmp_path):
     archives = real_data("lidc/lidc-slices-val.tar.gz", "lidc/lidc-slices-train-0.tar.gz")
     prepared = open_prepared(import_lidc(archives, out=tmp_path / "lidc").folder)
     predictor = mue.load("bundled:lidc-exact", device="cpu")
-    report = health(predictor, Slices(prepared, "val"), train=Slices(prepared, "train"))
+    val, train = (Slices(prepared, split) for split in ("val", "train"))
+    report = health(predictor, val, train=train, inputs=100)
     assert report.findings == ()
     assert report.missed < 0.1
 
@@ -159,12 +166,12 @@ def test_four_codes_for_one_mode_are_named(run):
 
 
 @pytest.mark.parametrize(("factor", "kind"), [(4.0, "too sure"), (0.2, "too unsure")])
-def test_a_prior_too_sure_or_unsure_is_named_with_calibration_as_the_remedy(factor, kind):
+def test_a_prior_too_sure_or_unsure_is_named_with_calibration_as_the_remedy(factor, kind, bundled):
     def scale(modal: Modal) -> None:
         modal.prior.weight *= factor
         modal.prior.bias *= factor
 
-    used = [c.code for c in judged(mue.load("bundled:guess", device="cpu")).codes]
+    used = [c.code for c in bundled.codes]
     report = judged(edited("bundled:guess", scale, used))
     assert kinds(report) == [kind]
     assert "`mue calibrate`" in report.findings[0].remedy
@@ -218,15 +225,14 @@ def test_over_fitting_is_named(tmp_path):
 
 
 @pytest.fixture
-def too_sure() -> Predictor:
+def too_sure(bundled: HealthReport) -> Predictor:
     """The bundled model with logits that are four times too large."""
 
     def scale(modal: Modal) -> None:
         for parameter in (modal.prior.weight, modal.prior.bias):
             parameter *= 4
 
-    used = [c.code for c in judged(mue.load("bundled:guess", device="cpu")).codes]
-    return edited("bundled:guess", scale, used)
+    return edited("bundled:guess", scale, [c.code for c in bundled.codes])
 
 
 @pytest.mark.parametrize("inputs", [1, 4])
@@ -261,9 +267,9 @@ def test_over_fitting_is_not_judged_by_a_few_training_inputs(run):
 # --- what is measured -----------------------------------------------------------------------------
 
 
-def test_a_prior_that_does_not_look_at_the_input_is_named():
+def test_a_prior_that_does_not_look_at_the_input_is_named(bundled):
     """Right on average, so that it is neither too sure nor too unsure."""
-    codes = judged(mue.load("bundled:guess", device="cpu")).codes
+    codes = bundled.codes
 
     def constant(modal: Modal) -> None:
         modal.prior.weight.zero_()
