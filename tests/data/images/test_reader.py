@@ -5,6 +5,7 @@ import lzma
 import os
 import struct
 import tarfile
+import tracemalloc
 import zlib
 from pathlib import Path
 
@@ -569,6 +570,22 @@ def test_a_rescaling_beyond_floating_point_is_refused(ct_slice, tmp_path):
     data.save_as(tmp_path / "a.dcm", enforce_file_format=True)
     with pytest.raises(MueError, match="values that are infinite or not a number"):
         read_image_file(tmp_path / "a.dcm")
+
+
+def test_a_damaged_length_takes_no_memory(ct_slice, tmp_path):
+    """Of a file of a kilobyte, 4 GiB are asked for."""
+    data = ct_slice(np.arange(30).reshape(6, 5), 0.0, "1.2")
+    data.add_new(0x00091010, "UN", b"long")
+    data.save_as(tmp_path / "a.dcm", enforce_file_format=True)
+    whole = (tmp_path / "a.dcm").read_bytes()
+    assert whole.count(b"UN\0\0\4\0\0\0long") == 1
+    (tmp_path / "a.dcm").write_bytes(whole.replace(b"\4\0\0\0long", b"\xf0\xff\xff\xfflong"))
+    tracemalloc.start()
+    with pytest.raises(MueError):
+        read_image_file(tmp_path / "a.dcm")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 50 << 20
 
 
 def test_memory_that_is_not_there_is_not_called_damage(tmp_path, monkeypatch):
