@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch import nn
 
+from mue.config.presets import preset
 from mue.config.schema import CodebookConfig, Config, LatentConfig, ModelConfig
 from mue.models import build
-from mue.models.build import build_backbone, build_learner, build_network
+from mue.models.build import build_backbone, build_learner, build_modal, build_network
 from mue.nn.backbone import Backbone, Features
 
 
@@ -93,3 +94,32 @@ def test_a_vector_network_has_no_levels_to_agree_with():
     network = build_network(Config(method="exact", model=model))
     assert network.axes == 1
     assert build_backbone(dataclasses.replace(model, tail=(5,))).width == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("guess", (28, 112)),
+        ("guess-exact", (28, 112)),
+        ("guess-quick", (14, 56)),
+        ("lidc", (128, 128)),
+        ("lidc-exact", (128, 128)),
+        ("toy", (16, 16)),
+        ("toy-vq", (16, 16)),
+    ],
+)
+def test_an_answer_depends_on_the_whole_input(name, size):
+    """A decoder that sees less cannot tell places apart, and its codes follow shapes.
+
+    Normalization is left out: its mean over an image depends on all pixels, but hardly.
+    """
+    torch.manual_seed(0)
+    model = dataclasses.replace(preset(name).model, norm="none")
+    network = build_modal(dataclasses.replace(preset(name), model=model))
+    x = torch.rand(1, model.c_in, *size, requires_grad=True)
+    logits = network.decode(network(x), network.codebook.codes[None, :1])
+    logits[..., size[0] // 2, size[1] // 2].sum().backward()
+    assert x.grad is not None
+    seen = (x.grad != 0).any(dim=1)[0]
+    edges = [seen[0], seen[-1], seen[:, 0], seen[:, -1]]
+    assert all(edge.any() for edge in edges)
