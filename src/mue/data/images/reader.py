@@ -32,6 +32,7 @@ _PICTURES = (b"\xff\xd8\xff", b"GIF8", b"BM", b"RIFF")
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _NIFTI, DICOM_ENDINGS = (".nii", ".nii.gz"), (".dcm", ".dicom", ".ima")
 _OTHERS = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".npy")
+_NESTED = "is nested too deeply to be read"
 ENDINGS = (*_OTHERS, *_NIFTI, *DICOM_ENDINGS)
 """How the names of image files end, in lower case. A folder may hold a DICOM series."""
 
@@ -69,9 +70,12 @@ def decode_file(
     except MueError as error:
         raise MueError(f"{path} {error}") from None
     except OSError as error:
-        raise MueError(f"{path} cannot be read: {error.strerror or _brief(error)}") from None
+        why = f"cannot be read: {error.strerror or _brief(error)}"
+        if isinstance(error.__context__, RecursionError):  # which pydicom takes for an end
+            why = _NESTED
+        raise MueError(f"{path} {why}") from None
     except RecursionError:
-        raise MueError(f"{path} is nested too deeply to be read") from None
+        raise MueError(f"{path} {_NESTED}") from None
     except MemoryError:
         raise MueError(f"{path} takes more memory than there is; crop or divide it") from None
     except Exception as error:  # for damaged bytes, the decoders raise any
