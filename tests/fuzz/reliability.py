@@ -85,7 +85,7 @@ What `make fuzz` and `make chaos` found so far is fixed and is a test now:
 - Damaged RLE in DICOM ended the process: the decoder's plugin panics, which is no `Exception`.
 - Compressed DICOM of another size than its header says ended the process: GDCM aborts. Now it
   decodes only what no other decoder can, JPEG Lossless, in a process of its own.
-- A damaged length in DICOM asked for 4 GiB of memory for a file of a kilobyte.
+- A damaged length in DICOM or npy asked for 4 GiB of memory for a file of a kilobyte.
 - A damaged header of `items.npy` raised an error of Python's tokenizer.
 - `k` as text or as a truth value raised Python's and torch's errors.
 - A damaged `mue-predict.json` in the output folder raised an error of JSON.

@@ -572,17 +572,24 @@ def test_a_rescaling_beyond_floating_point_is_refused(ct_slice, tmp_path):
         read_image_file(tmp_path / "a.dcm")
 
 
-def test_a_damaged_length_takes_no_memory(ct_slice, tmp_path):
+@pytest.mark.parametrize("ending", ["dcm", "npy"])
+def test_a_damaged_length_takes_no_memory(ct_slice, tmp_path, ending):
     """Of a file of a kilobyte, 4 GiB are asked for."""
-    data = ct_slice(np.arange(30).reshape(6, 5), 0.0, "1.2")
-    data.add_new(0x00091010, "UN", b"long")
-    data.save_as(tmp_path / "a.dcm", enforce_file_format=True)
-    whole = (tmp_path / "a.dcm").read_bytes()
-    assert whole.count(b"UN\0\0\4\0\0\0long") == 1
-    (tmp_path / "a.dcm").write_bytes(whole.replace(b"\4\0\0\0long", b"\xf0\xff\xff\xfflong"))
+    path = tmp_path / f"a.{ending}"
+    if ending == "npy":  # a header of the second version has a length of four bytes
+        np.save(path, np.zeros((6, 5), np.uint8))
+        whole, length = path.read_bytes(), b"\1\0v\0"
+        path.write_bytes(whole.replace(length, b"\2\0v\0\xff\xff"))
+    else:
+        data = ct_slice(np.arange(30).reshape(6, 5), 0.0, "1.2")
+        data.add_new(0x00091010, "UN", b"long")
+        data.save_as(path, enforce_file_format=True)
+        whole, length = path.read_bytes(), b"UN\0\0\4\0\0\0long"
+        path.write_bytes(whole.replace(length, b"UN\0\0\xf0\xff\xff\xfflong"))
+    assert whole.count(length) == 1
     tracemalloc.start()
     with pytest.raises(MueError):
-        read_image_file(tmp_path / "a.dcm")
+        read_image_file(path)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 50 << 20

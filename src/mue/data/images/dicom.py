@@ -1,6 +1,5 @@
 """DICOM: a series of slices, one slice, or several frames in one file, compressed ones too."""
 
-import io
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,7 +26,14 @@ from pydicom.uid import (
     SegmentationStorage,
 )
 
-from mue.data.images.image import MAX_BYTES, ImageFile, SeriesInMemory, check_size, max_bytes
+from mue.data.images.image import (
+    MAX_BYTES,
+    ImageFile,
+    SeriesInMemory,
+    check_size,
+    max_bytes,
+    open_bounded,
+)
 from mue.data.images.isolated import decode_apart
 from mue.errors import MueError
 
@@ -167,34 +173,13 @@ def _header(file: ImageFile) -> Dataset:
     size = file.stat().st_size
     if size * _INFLATED > max_bytes() and _names_deflation(file):
         raise MueError(f"has {size} bytes that are deflated as a whole; save it without")
-    with _opened(file) as opened:
+    with open_bounded(file) as opened:
         head = dcmread(opened, stop_before_pixels=True)
     if head.get("SOPClassUID") == SegmentationStorage:
         raise MueError("is a segmentation in DICOM; save its segments as NIfTI or PNG")
     if "Rows" not in head or "Columns" not in head:
         raise MueError("is DICOM without an image")
     return head
-
-
-class _BoundedReader(io.BufferedReader):
-    """Asks for no more than is left of a file.
-
-    A damaged length may ask for 4 GiB, for which Python would take memory before it reads.
-    """
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(io.FileIO(path))
-        self._size = path.stat().st_size
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        """So many bytes, or those that are left."""
-        left = max(0, self._size - self.tell())
-        return super().read(left if size is None or size < 0 else min(size, left))
-
-
-def _opened(file: ImageFile) -> io.BufferedIOBase:
-    """A file to read in elements."""
-    return _BoundedReader(file) if isinstance(file, Path) else file.open()
 
 
 def _names_deflation(file: ImageFile) -> bool:
@@ -319,7 +304,7 @@ def _jpeg_size(frame: bytes) -> tuple[int, int, int, int]:
 
 def _pixels(file: ImageFile) -> Shaped[np.ndarray, "c k j i"]:
     """The frames of a file, in the units that its rescaling gives, whole numbers where it can."""
-    with _opened(file) as opened:
+    with open_bounded(file) as opened:
         data = dcmread(opened)
     syntax = data.file_meta.TransferSyntaxUID
     if not (decoder := get_decoder(syntax)).is_available:

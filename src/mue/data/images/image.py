@@ -87,6 +87,24 @@ class FileInMemory:
 ImageFile = Path | FileInMemory
 
 
+def open_bounded(file: ImageFile) -> io.BufferedReader | io.BytesIO:
+    """A file of which no more is asked for than there is.
+
+    A damaged length may ask for 4 GiB, for which Python would take memory before it reads.
+    """
+    return _BoundedReader(file) if isinstance(file, Path) else file.open()
+
+
+class _BoundedReader(io.BufferedReader):
+    def __init__(self, path: Path) -> None:
+        super().__init__(io.FileIO(path))
+        self._size = path.stat().st_size
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        left = max(0, self._size - self.tell())
+        return super().read(left if size is None or size < 0 else min(size, left))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SeriesInMemory:
     """The files of a DICOM series that are on no disk, read as those of a folder are."""

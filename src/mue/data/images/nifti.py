@@ -9,7 +9,7 @@ from jaxtyping import Float, Shaped
 from nibabel.nifti1 import Nifti1Image
 from nibabel.nifti2 import Nifti2Image
 
-from mue.data.images.image import ImageFile, check_size, max_bytes
+from mue.data.images.image import ImageFile, check_size, max_bytes, open_bounded
 from mue.errors import MueError
 
 _AFTER = 1 << 20  # bytes that may follow on the voxels
@@ -17,7 +17,7 @@ _AFTER = 1 << 20  # bytes that may follow on the voxels
 
 def read_nifti(path: ImageFile) -> tuple[Shaped[np.ndarray, "c k j i"], Float[np.ndarray, "4 4"]]:
     """Voxels, scaled as the header says, and their affine; a fourth axis is channels."""
-    with path.open("rb") as raw:
+    with open_bounded(path) as raw:
         packed = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
         with gzip.GzipFile(fileobj=raw) if packed else raw as file:

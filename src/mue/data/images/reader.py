@@ -23,6 +23,7 @@ from mue.data.images.image import (
     SeriesInMemory,
     check_size,
     cut_slices,
+    open_bounded,
     plain_values,
 )
 from mue.data.images.picture import Picture, decode_picture
@@ -100,7 +101,7 @@ def _decode(path: ImageFile | SeriesInMemory, axis: Axis, mask: bool) -> RawImag
         raise MueError("is not a file")
     if info.st_size > MAX_BYTES:
         raise MueError(f"has {info.st_size} bytes; at most {MAX_BYTES} are read")
-    with path.open("rb") as file:
+    with open_bounded(path) as file:
         head = file.read(132)
         if head[128:] == b"DICM":  # before it, a scanner may write the header of a TIFF
             return _dicom(path, axis, mask)
@@ -174,7 +175,7 @@ def _volume(
 
 def _read_npy(path: ImageFile) -> Shaped[np.ndarray, "c d h w"]:
     """An array of numbers; its header is checked before memory is taken, pickles are refused."""
-    with path.open("rb") as file:
+    with open_bounded(path) as file:
         version = npy.read_magic(file)
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, _, dtype = read(file)

@@ -11,7 +11,7 @@ from jaxtyping import Shaped
 from PIL import Image, ImageSequence
 from tifffile import COMPRESSION, PHOTOMETRIC, TiffFile
 
-from mue.data.images.image import ImageFile, check_size
+from mue.data.images.image import ImageFile, check_size, open_bounded
 from mue.data.images.picture import scale_to_bytes, turn
 from mue.errors import MueError
 
@@ -27,7 +27,7 @@ _ALONE: Any = {"is_mmstack": False, "is_ndtiff": False}  # forms that continue i
 
 def read_tiff(path: ImageFile, *, mask: bool) -> Shaped[np.ndarray, "c k h w"]:
     """The pages of a TIFF as slices; an error is a clause that follows on the file's name."""
-    with path.open("rb") as opened, TiffFile(opened, **_ALONE) as file:
+    with open_bounded(path) as opened, TiffFile(opened, **_ALONE) as file:
         _check_pages(file)
         _check_ome(file, path.name)
         series, page = file.series[0], file.pages.first
@@ -159,7 +159,7 @@ def _full(dtype: np.dtype) -> float:
 def _by_pillow(path: ImageFile, mask: bool, why: ValueError) -> Shaped[np.ndarray, "c k h w"]:
     """Compressions that tifffile leaves to another package; pages of one size."""
     pages: list[np.ndarray] = []
-    with path.open("rb") as opened, Image.open(opened, formats=["TIFF"]) as file:
+    with open_bounded(path) as opened, Image.open(opened, formats=["TIFF"]) as file:
         for frame in ImageSequence.Iterator(file):
             bits = frame.tag_v2.get(258, (1,))  # pyright: ignore[reportAttributeAccessIssue]
             lossless = ("1", "L", "I;16", "I", "F", "RGB", "RGBA")

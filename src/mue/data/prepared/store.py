@@ -567,6 +567,9 @@ def _read_items(path: Path, meta: Meta) -> np.ndarray:
     try:
         if not path.is_file():
             raise MueError("it is no file")
+        with path.open("rb") as file:
+            if npy.read_magic(file) != (1, 0):  # whose header is short
+                raise MueError("it is of another version of npy")
         items = npy.open_memmap(path, mode="r")
     except Exception as error:  # for a damaged header, numpy raises any
         raise MueError(f"{path} must be a whole array: {error}; import it again") from None
