@@ -24,14 +24,14 @@ from pathlib import Path
 from typing import Any, Literal
 from unittest import mock
 
-import gdcm
 import nibabel
 import numpy as np
 import safetensors.torch
 import tifffile
 import torch
+from jpeg_lossless import jpeg_lossless
 from PIL import Image
-from pydicom import dcmread, dcmwrite
+from pydicom import dcmwrite
 from pydicom.dataset import Dataset, FileDataset, FileMetaDataset
 from pydicom.sequence import Sequence
 from pydicom.uid import (
@@ -221,27 +221,6 @@ def _slice(values: np.ndarray, z: float = 0.0, uid: str = "1.2.3") -> FileDatase
     return data
 
 
-def _jpeg_lossless(data: FileDataset) -> FileDataset:
-    """The same slice compressed as JPEG Lossless, which only GDCM writes, and from files alone."""
-    with tempfile.TemporaryDirectory() as name:
-        plain, packed = f"{name}/plain.dcm", f"{name}/packed.dcm"
-        data.save_as(plain, enforce_file_format=True)
-        reader, writer = gdcm.ImageReader(), gdcm.ImageWriter()
-        reader.SetFileName(plain)
-        assert reader.Read()
-        change = gdcm.ImageChangeTransferSyntax()
-        change.SetTransferSyntax(gdcm.TransferSyntax(gdcm.TransferSyntax.JPEGLosslessProcess14_1))
-        change.SetInput(reader.GetImage())
-        assert change.Change()
-        writer.SetFileName(packed)
-        writer.SetFile(reader.GetFile())
-        writer.SetImage(change.GetOutput())
-        assert writer.Write()
-        found = dcmread(packed)
-        assert found.file_meta.TransferSyntaxUID == JPEGLosslessSV1
-        return found
-
-
 _TAGS = ("Rows", "Columns", "BitsAllocated", "BitsStored", "HighBit", "SamplesPerPixel")
 _TEXTS = ("NumberOfFrames", "RescaleSlope", "RescaleIntercept", "SliceThickness")
 
@@ -256,7 +235,7 @@ def dicom(rng: Random, given: Path, out: Path) -> Outcome:
     if syntax in compressed:
         data.compress(syntax)
     elif syntax == JPEGLosslessSV1:
-        data = _jpeg_lossless(data)
+        data = jpeg_lossless(data)
     elif syntax == ExplicitVRBigEndian:
         data.file_meta.TransferSyntaxUID = syntax
         data.PixelData = values.astype(">u2").tobytes()

@@ -65,7 +65,7 @@ def guess_exact(_: Schedule = "short") -> Config:
 
 
 def guess_quick(_: Schedule = "short") -> Config:
-    """The guessing game for a laptop: half-size digits, a small network, two or three minutes.
+    """The guessing game for a laptop: half-size digits, a small network, one to three minutes.
 
     Each round is played 64 times: with `exact` more answers to an input cost next to nothing, and
     the prior sees more of their distribution in a step. Of four levels the decoder sees the whole

@@ -280,8 +280,7 @@ def decode_pixels(data: Dataset) -> np.ndarray:
 def _check_frames(data: Dataset) -> None:
     """Refuse frames, compressed as JPEG, of another size or depth than the header says."""
     said = (int(data.Rows), int(data.Columns), int(data.SamplesPerPixel), int(data.BitsAllocated))
-    count = int(data.get("NumberOfFrames") or 1)
-    for frame in generate_frames(data.PixelData, number_of_frames=count):
+    for frame in generate_frames(data.PixelData, number_of_frames=frame_count(data)):
         h, w, channels, bits = _jpeg_size(frame)
         if (h, w, channels, 8 if bits <= 8 else 16) != said:
             has = f"{h} x {w} x {channels} of {bits} bits"

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Shaped, UInt8
 from PIL import Image
 
-from mue.data.images.image import MAX_PIXELS, ImageFile, check_size
+from mue.data.images.image import MAX_PIXELS, ImageFile, check_size, open_bounded
 from mue.errors import MueError
 
 FORMATS = ("JPEG", "GIF", "BMP", "WEBP")
@@ -94,7 +94,7 @@ def picture_channels(path: ImageFile) -> int | None:
     if not path.is_file():  # a FIFO would be waited for
         return None
     try:
-        with warnings.catch_warnings(), path.open("rb") as opened:
+        with warnings.catch_warnings(), open_bounded(path) as opened:
             warnings.simplefilter("ignore")
             with Image.open(opened, formats=(*FORMATS, "PNG", "TIFF")) as file:
                 if file.mode == "P":
