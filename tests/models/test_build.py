@@ -109,9 +109,9 @@ def test_a_vector_network_has_no_levels_to_agree_with():
     ],
 )
 def test_an_answer_depends_on_the_whole_input(name, size):
-    """A decoder that sees less cannot tell places apart, and its codes follow shapes.
+    """With a smaller receptive field a decoder cannot tell places apart: codes follow shapes.
 
-    Normalization is left out: its mean over an image depends on all pixels, but hardly.
+    Normalization is left out: by its mean over an image everything depends on all pixels.
     """
     torch.manual_seed(0)
     model = dataclasses.replace(preset(name).model, norm="none")

@@ -231,9 +231,9 @@ def _schedule(config: Config, steps: int) -> TrainConfig:
 
 
 def _levels_to_see(side: int) -> int:
-    """The fewest levels with which the decoder sees half of a side from each pixel.
+    """The fewest levels for which the decoder's receptive field reaches half of a side.
 
-    Two blocks of three 3x3 convolutions at each level see 6 (2^levels - 1) pixels around.
+    Two blocks of three 3x3 convolutions at each level reach 6 (2^levels - 1) pixels to each side.
     """
     return math.ceil(math.log2(side / 12 + 1))
 

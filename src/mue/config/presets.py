@@ -68,9 +68,10 @@ def guess_quick(_: Schedule = "short") -> Config:
     """The guessing game for a laptop: half-size digits, a small network, one to three minutes.
 
     Each round is played 64 times: with `exact` more answers to an input cost next to nothing, and
-    the prior sees more of their distribution in a step. Of four levels the decoder sees the whole
-    row. With two it sees little more than a digit: codes then follow the shape of a digit, not its
-    place, and one training in fourteen ends with wrong probabilities for some inputs.
+    the prior sees more of their distribution in a step. With four levels the receptive field of the
+    decoder covers the whole row. With two it covers little more than a digit: codes then follow the
+    shape of a digit, not its place, and one training in fourteen ends with wrong probabilities for
+    some inputs.
     """
     return Config(
         method="exact",

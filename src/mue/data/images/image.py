@@ -88,9 +88,9 @@ ImageFile = Path | FileInMemory
 
 
 def open_bounded(file: ImageFile) -> io.BufferedReader | io.BytesIO:
-    """A file of which no more is asked for than there is.
+    """Open a file for reading; a read never asks for more bytes than are left.
 
-    A damaged length may ask for 4 GiB, for which Python would take memory before it reads.
+    A damaged length may ask for 4 GiB, which Python would allocate before it reads.
     """
     return _BoundedReader(file) if isinstance(file, Path) else file.open()
 
