@@ -25,12 +25,12 @@ import torch
 
 from checkout_probe import Step, serve
 from compare_checkouts import Timer, take_turns
-from mue.atomic import write_atomic
-from mue.devices import choose_device, device_name
 from mue.inference.load import load
 from mue.kernels import Pieces
 from mue.kernels.plan import plan
-from mue.training.checkpoint import commit
+from mue.runs.folder import commit
+from mue.runtime.atomic import write_atomic
+from mue.runtime.devices import choose_device, device_name
 from pages import ROOT, insert, markdown
 from timing.setups import ours
 from timing.training import preset_job, workload_config, workloads

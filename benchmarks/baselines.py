@@ -35,7 +35,8 @@ from mue.inference.load import bundled, find
 from mue.metrics.interval import Interval
 from mue.plots.comparison import plot_comparison, plot_sample_curve
 from mue.plots.style import save_figure
-from mue.training.checkpoint import load_config, origin, weights_digest
+from mue.runs.folder import load_config, origin
+from mue.runs.weights import weights_digest
 from pages import COMPARISON, ROOT, TRAINED_ON, insert, markdown, write_headline
 
 INPUTS, SEED = 1000, 0

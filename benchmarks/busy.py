@@ -16,8 +16,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from mue.devices import device_name
-from mue.training.checkpoint import commit
+from mue.runs.folder import commit
+from mue.runtime.devices import device_name
 from pages import ROOT, insert, markdown
 
 PAGE = ROOT / "docs" / "performance.md"

@@ -21,7 +21,7 @@ import mue
 from mue.evaluation.conformal import covered, limit_for, reachable
 from mue.evaluation.raters import RaterEvaluation, evaluate_raters
 from mue.metrics.ranked import up_to
-from mue.training.checkpoint import commit
+from mue.runs.folder import commit
 from pages import RESULTS, insert, markdown
 
 DIVISIONS, SEED = 20, 0

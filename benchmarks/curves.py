@@ -19,16 +19,16 @@ from typing import Any
 
 import torch
 
-from mue.atomic import write_atomic
 from mue.config.presets import preset
 from mue.config.schema import Config
 from mue.data.build import build_source
-from mue.devices import choose_device, device_name
 from mue.kernels import accelerate
 from mue.plots.style import save_figure
-from mue.training.checkpoint import commit
-from mue.training.log import measure
+from mue.runs.folder import commit
+from mue.runtime.atomic import write_atomic
+from mue.runtime.devices import choose_device, device_name
 from mue.training.loop import fit
+from mue.training.measure import measure
 from mue.training.state import Training
 from timing.plots import plot_curves
 from timing.setups import naive, ours

@@ -27,8 +27,9 @@ from mue.metrics.calibration import reliability
 from mue.plots.comparison import plot_reliability, plot_spread
 from mue.plots.history import plot_history
 from mue.plots.style import save_figure
-from mue.training.checkpoint import LOG, commit, load_config, origin, weights_digest
-from mue.training.log import LogRecord, read_log, read_validations
+from mue.runs.folder import commit, load_config, origin
+from mue.runs.log import LOG, LogRecord, read_log, read_validations
+from mue.runs.weights import weights_digest
 from pages import RESULTS, ROOT, insert, markdown, write_headline
 
 METRICS = ("ged", "ged_16", "hm_iou_16", "dice_top", "coverage_1", "coverage_2", "n90")

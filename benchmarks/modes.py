@@ -18,7 +18,7 @@ from collections.abc import Callable
 import torch
 
 import mue
-from mue.devices import choose_device, device_name
+from mue.runtime.devices import choose_device, device_name
 from mue.types import Hypotheses
 
 REPEATS = 15

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from mue.config.presets import PRESETS, preset
 from mue.config.schema import Config
-from mue.training.checkpoint import load_config
-from mue.training.log import read_log
+from mue.runs.folder import load_config
+from mue.runs.log import read_log
 from pages import ROOT, between, insert, markdown
 from seeds import REPORT, commits, merged, numbers, run_all, seeded, seeds
 

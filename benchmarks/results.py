@@ -21,8 +21,8 @@ import mue
 from mue.cli.main import main as cli
 from mue.commands.demo import DEMO
 from mue.inference.load import find
-from mue.training.checkpoint import commit, load_config
-from mue.training.log import read_log
+from mue.runs.folder import commit, load_config
+from mue.runs.log import read_log
 from pages import RESULTS, ROOT, insert, markdown
 
 

@@ -29,8 +29,8 @@ import torch
 import mue
 from mue.config.presets import preset
 from mue.config.schema import Config
-from mue.devices import Device, choose_device
-from mue.training.checkpoint import load_config, origin
+from mue.runs.folder import load_config, origin
+from mue.runtime.devices import Device, choose_device
 from pages import SEEDS, between, insert, markdown, tables, write_over_seeds
 
 REPORT = "report-test.json"

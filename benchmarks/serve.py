@@ -42,7 +42,7 @@ import tyro
 from PIL import Image
 
 import mue
-from mue.environment import keep_freed_memory
+from mue.runtime.environment import keep_freed_memory
 from mue.service.answers import as_json, rank
 from mue.service.settings import Settings
 from mue.service.uploads import as_input, read_upload

@@ -24,12 +24,12 @@ from matplotlib.figure import Figure
 from rich import progress as rich_progress
 from rich.console import Console
 
-from mue.atomic import write_atomic
-from mue.devices import Device, choose_device, device_name
 from mue.errors import MueError
 from mue.inference.load import half_by_default
 from mue.plots.style import save_figure
-from mue.training.checkpoint import commit
+from mue.runs.folder import commit
+from mue.runtime.atomic import write_atomic
+from mue.runtime.devices import Device, choose_device, device_name
 from mue.version import __version__
 from timing import plots, tables
 from timing.answering import ANSWERS, AT, PRESETS, SIDE, SIDES, measure_answers, measure_sides

@@ -12,12 +12,14 @@ import pytest
 
 SRC = Path(__file__).parents[1] / "src" / "mue"
 LAYERS = [
-    {"version", "errors", "environment", "signals"},
-    {"metrics", "collectives", "atomic", "devices"},
+    {"version", "errors"},
+    {"runtime"},
+    {"metrics"},
     {"modes"},
     {"types", "config"},
     {"nn"},
     {"models", "objective", "data"},
+    {"runs"},
     {"training"},
     {"acceleration"},
     {"inference"},

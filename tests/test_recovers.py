@@ -8,7 +8,7 @@ import pytest
 
 import mue
 from mue.data.synthetic import toy, vector
-from mue.evaluation.known_modes import ModeEvaluation
+from mue.evaluation.known import ModeEvaluation
 
 
 @pytest.mark.parametrize(

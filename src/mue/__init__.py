@@ -1,6 +1,6 @@
 """Ranked answers with probabilities, for problems that have more than one right answer."""
 
-import mue.environment  # noqa: F401  # pyright: ignore[reportUnusedImport]  before torch is imported
+import mue.runtime.environment  # noqa: F401  # pyright: ignore[reportUnusedImport]  before torch is imported
 from mue.commands.auto import auto as auto
 from mue.commands.calibrate import calibrate as calibrate
 from mue.commands.compare import compare as compare

@@ -22,8 +22,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from mue.collectives import all_max_, all_mean, all_sum_
 from mue.config.schema import ObjectiveConfig
+from mue.runtime.collectives import all_max_, all_mean, all_sum_
 from mue.types import HeadsTrace, LatentTrace, Terms, Trace, VqTrace
 
 Likelihood = Literal["bernoulli", "categorical", "normal"]

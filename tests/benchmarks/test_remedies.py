@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mue.config.presets import preset
-from mue.training.log import LogRecord, log_writer
+from mue.runs.log import LogRecord, log_writer
 from remedies import ABLATIONS, folder, rows, variants
 from seeds import seeded
 

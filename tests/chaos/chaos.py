@@ -33,9 +33,10 @@ import mue.plots.health
 import mue.plots.history
 import mue.plots.overlays
 import mue.plots.style  # noqa: F401  imported before the first fork
-from mue.atomic import UNFINISHED, write_atomic
 from mue.cli.main import main
-from mue.training.checkpoint import RunError, load_tensors
+from mue.runs.folder import RunError
+from mue.runs.weights import load_tensors
+from mue.runtime.atomic import UNFINISHED, write_atomic
 
 torch.set_num_threads(1)
 os.environ["MUE_COMMIT"] = "chaos"  # a commit meanwhile would make another config.json

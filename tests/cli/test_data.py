@@ -16,7 +16,8 @@ from mue.commands.train import train
 from mue.config.presets import preset
 from mue.data.prepared import store as prepared
 from mue.data.prepared.store import open_prepared, write_prepared
-from mue.training.checkpoint import load_config, save_state
+from mue.runs.folder import load_config
+from mue.training.checkpoint import save_state
 
 TINY = """--model.levels 4 8 --model.tail 8 --model.widths 4 --model.code-level 3 --codebook.size 4
     --train.steps 6 --train.batch 4 --train.save-every 3 --compute.device cpu"""
@@ -304,7 +305,7 @@ def test_slices_are_learned_from_and_a_stopped_run_goes_on_to_the_same_weights(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("mue.training.checkpoint.save_state", stopped)
+        patch.setattr("mue.commands.train.save_state", stopped)
         assert mue(*train, "--out", "parts").code == 130
     assert saved == [3]
     assert mue(*train, "--out", "parts", "--resume").code == 0

@@ -24,8 +24,9 @@ from mue.commands.report import load_models, report
 from mue.config.presets import preset
 from mue.data.synthetic.toy import Bars
 from mue.errors import printable
-from mue.evaluation.known_modes import ModeEvaluation
-from mue.training.checkpoint import load_config, load_weights, save_config, save_tensors
+from mue.evaluation.known import ModeEvaluation
+from mue.runs.folder import load_config, save_config
+from mue.runs.weights import load_weights, save_tensors
 from mue.version import __version__
 
 SMALL = """--model.levels 4 8 --model.tail 8 --model.widths 4 --train.steps 2

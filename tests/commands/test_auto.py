@@ -12,7 +12,7 @@ from mue.data.prepared.splits import Split
 from mue.data.prepared.statistics import orientation, statistics
 from mue.data.prepared.store import open_prepared, write_prepared
 from mue.errors import MueError
-from mue.training.checkpoint import load_config
+from mue.runs.folder import load_config
 
 TINY = ("--model.levels", 4, 8, "--model.widths", 4, "--model.tail", 8, "--model.code-level", 3)
 

@@ -12,7 +12,7 @@ from mue.data.prepared.dataset import Slices
 from mue.data.prepared.store import open_prepared, write_prepared
 from mue.errors import MueError
 from mue.metrics.energy import ged
-from mue.training.checkpoint import load_tensors
+from mue.runs.weights import load_tensors
 
 
 def files(folder: Path) -> dict[str, bytes]:

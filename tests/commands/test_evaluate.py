@@ -8,7 +8,7 @@ import torch
 
 import mue
 from mue.data.prepared.store import write_prepared
-from mue.evaluation.known_modes import ModeEvaluation, evaluate_modes
+from mue.evaluation.known import ModeEvaluation, evaluate_modes
 from mue.evaluation.raters import METRICS, Metric, RaterEvaluation, evaluate_raters
 
 

@@ -5,7 +5,8 @@ import torch
 
 import mue
 from mue.errors import MueError
-from mue.training.checkpoint import RunError, load_tensors, save_config, save_tensors
+from mue.runs.folder import RunError, save_config
+from mue.runs.weights import load_tensors, save_tensors
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -75,7 +76,7 @@ def test_a_full_disk_while_exporting_leaves_nothing(folder, tmp_path, monkeypatc
         raise OSError(28, "No space left on device")
 
     before = sorted(tmp_path.iterdir())
-    monkeypatch.setattr("mue.training.checkpoint.write_atomic", full)
+    monkeypatch.setattr("mue.runs.weights.write_atomic", full)
     with pytest.raises(OSError, match="No space left"):
         mue.export(folder, tmp_path / "out")
     assert sorted(tmp_path.iterdir()) == before

@@ -18,7 +18,6 @@ import tyro
 from PIL import Image
 from torch import nn
 
-from mue.atomic import locked, remove_leftovers
 from mue.cli.main import main
 from mue.commands import train as command
 from mue.commands.calibrate import calibrate
@@ -34,19 +33,13 @@ from mue.evaluation.health import health
 from mue.inference.load import load
 from mue.models.build import build_learner, build_modal
 from mue.nn.backbone import Backbone, Features
-from mue.training.checkpoint import (
-    RunError,
-    export,
-    load_config,
-    load_network,
-    load_state_,
-    load_tensors,
-    origin,
-    save_tensors,
-)
-from mue.training.log import NonFiniteError, best_validation, read_log, read_validations
+from mue.runs.folder import RunError, load_config, origin
+from mue.runs.log import NonFiniteError, best_validation, read_log, read_validations
+from mue.runs.weights import export_run, load_network, load_tensors, save_tensors
+from mue.runtime.atomic import locked, remove_leftovers
+from mue.training.checkpoint import load_state_
+from mue.training.codes import retire_, split_code_
 from mue.training.loop import fit
-from mue.training.split import retire_, split_code_
 from mue.training.state import Training
 from mue.types import Pair
 
@@ -271,7 +264,7 @@ def test_what_has_weights_and_no_state_is_not_resumed(tiny, trained, folder, tmp
     """From its first step on it would be trained again, with the log and the weights gone."""
     if how == "exported":
         folder = tmp_path / "exported"
-        export(trained, folder, half=False)
+        export_run(trained, folder, half=False)
     else:
         (folder / STATE).unlink()
     before = files(folder)
@@ -368,7 +361,7 @@ def test_a_data_set_and_a_backbone_of_ones_own_are_trained_resumed_and_loaded(ti
     train(kept, folder, resume=True, **own)  # nothing is left to do
     assert files(folder)[WEIGHTS] == before
     half = tmp_path / "half"
-    export(folder, half)
+    export_run(folder, half)
     assert load_network(half, CPU, build_modal(kept, DOTS)).propose(torch.ones(1, 1, 4, 4), 1)
 
 
@@ -774,9 +767,9 @@ def test_a_killed_run_that_splits_and_retires_codes_goes_on_to_the_same_weights_
         if record.step == 15:
             raise Killed
 
-    monkeypatch.setattr("mue.training.split.split_code_", splitting)
-    monkeypatch.setattr("mue.training.split.retire_", retiring)
-    monkeypatch.setattr("mue.training.split.find_retired", lambda u: u.share == u.share.min())
+    monkeypatch.setattr("mue.training.codes.split_code_", splitting)
+    monkeypatch.setattr("mue.training.codes.retire_", retiring)
+    monkeypatch.setattr("mue.training.codes.find_retired", lambda u: u.share == u.share.min())
     whole = train(config, tmp_path / "whole")
     assert set(splits) <= set(split)
     assert retired == retirements

@@ -14,7 +14,7 @@ from mue.commands.train import train
 from mue.config.presets import preset
 from mue.data.prepared.store import open_prepared
 from mue.data.source import Source
-from mue.training.log import read_validations
+from mue.runs.log import read_validations
 
 PAGE = Path(__file__).parents[2] / "docs" / "data.md"
 

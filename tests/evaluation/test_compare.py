@@ -13,7 +13,7 @@ from mue.evaluation.compare import (
     metrics_of,
     sample_curve,
 )
-from mue.evaluation.known_modes import evaluate_modes
+from mue.evaluation.known import evaluate_modes
 from mue.evaluation.raters import METRICS, evaluate_raters
 from mue.inference.load import load
 from mue.inference.predictor import Predictor

@@ -24,7 +24,7 @@ from mue.data.synthetic.toy import SIDE, Bars
 from mue.data.synthetic.vector import Rotations
 from mue.errors import MueError
 from mue.evaluation.health import HealthReport, health
-from mue.evaluation.known_modes import evaluate_modes
+from mue.evaluation.known import evaluate_modes
 from mue.inference.predictor import Predictor
 from mue.models.build import build_network
 from mue.models.modal import Modal

@@ -9,11 +9,11 @@ import torch
 import mue
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.store import open_prepared, write_prepared
-from mue.evaluation.answers import of_one_size, split_batches
+from mue.evaluation.answered import of_one_size, split_batches
 from mue.evaluation.health import health
 from mue.evaluation.raters import evaluate_raters
 from mue.metrics.energy import ged
-from mue.training.log import read_validations
+from mue.runs.log import read_validations
 
 SIDES = (12, 16, 20)
 

@@ -11,7 +11,7 @@ from mue.data.prepared.dataset import Slices
 from mue.data.prepared.store import open_prepared
 from mue.data.synthetic.toy import Bars
 from mue.data.synthetic.vector import Rotations
-from mue.evaluation.known_modes import evaluate_modes
+from mue.evaluation.known import evaluate_modes
 from mue.evaluation.raters import evaluate_raters
 from mue.evaluation.validation import (
     negative_log_likelihood,

@@ -31,8 +31,8 @@ from typing import Any
 
 import reliability
 
-from mue.atomic import UNFINISHED, write_atomic
 from mue.errors import MueError
+from mue.runtime.atomic import UNFINISHED, write_atomic
 
 SECONDS = 10.0
 """Of the clock on a quiet machine, see `quiet_clock`."""

@@ -63,8 +63,9 @@ from mue.errors import MueError
 from mue.inference.load import load
 from mue.inference.predictor import Predictor
 from mue.models.build import build_network
-from mue.training import checkpoint
-from mue.training.log import read_log
+from mue.runs.log import read_log
+from mue.runs.weights import save_tensors
+from mue.training.checkpoint import load_state_
 from mue.training.state import Training
 
 SAME, CHANGED = "read", "changed"
@@ -543,7 +544,7 @@ def run_folder(rng: Random, given: Path, _: Path) -> Outcome:
             )
         )
         with tempfile.TemporaryDirectory(dir=given) as there:
-            checkpoint.save_tensors(Path(there) / name, tensors)
+            save_tensors(Path(there) / name, tensors)
             files[name] = (Path(there) / name).read_bytes()
         recomputed = True
     elif name == "config.json" and rng.random() < 0.7:
@@ -560,7 +561,7 @@ def run_folder(rng: Random, given: Path, _: Path) -> Outcome:
         (given / each).write_bytes(content)
     read_log(given)
     predictor = load(given, device="cpu")
-    checkpoint.load_state_(given, Training(config, torch.device("cpu")))
+    load_state_(given, Training(config, torch.device("cpu")))
     proposals = predictor.propose(np.zeros((1, 1, 28, 28), np.float32), 3)
     if not torch.isfinite(proposals.prob).all():
         raise AssertionError("a damaged run gives probabilities that are not finite")

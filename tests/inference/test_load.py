@@ -7,7 +7,7 @@ import torch
 import mue
 from mue.inference.load import bundled, find, load
 from mue.models.build import build_network
-from mue.training.checkpoint import RunError
+from mue.runs.folder import RunError
 
 
 def test_a_name_that_is_bundled_and_a_run_folder_is_refused(trained, tmp_path, monkeypatch):

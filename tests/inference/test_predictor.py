@@ -8,13 +8,13 @@ from PIL import Image
 from mue.config.presets import preset
 from mue.config.schema import DataConfig, ModelConfig, ModesConfig, ObjectiveConfig
 from mue.data.build import build_source
-from mue.devices import choose_device
 from mue.errors import MueError
 from mue.inference.load import bundled, find, load
 from mue.inference.predictor import Answers, Predictor, _reorder_
 from mue.models.build import build_modal
 from mue.models.modal import Modal
 from mue.models.probunet import ProbUNet
+from mue.runtime.devices import choose_device
 
 
 @pytest.fixture(scope="module")

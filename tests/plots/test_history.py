@@ -1,7 +1,7 @@
 import numpy as np
 
 from mue.plots.history import plot_history
-from mue.training.log import LogRecord, ValidationRecord
+from mue.runs.log import LogRecord, ValidationRecord
 
 
 def test_a_history_has_the_losses_above_and_the_codes_below(pixels):

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from mue.evaluation.compare import LatentSamples
-from mue.evaluation.known_modes import ModeEvaluation
+from mue.evaluation.known import ModeEvaluation
 from mue.plots.probabilities import plot_densities, plot_probabilities
 
 

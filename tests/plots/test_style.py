@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from PIL import Image, ImageColor
 
 from mue.evaluation.compare import ComparedModel, Point
-from mue.evaluation.known_modes import ModeEvaluation
+from mue.evaluation.known import ModeEvaluation
 from mue.metrics.calibration import reliability
 from mue.metrics.interval import Interval
 from mue.plots.answers import plot_answers

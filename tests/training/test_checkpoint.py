@@ -11,19 +11,9 @@ import safetensors.torch
 import torch
 
 from mue.data.synthetic.toy import Bars
-from mue.training import checkpoint
-from mue.training.checkpoint import (
-    RunError,
-    load_config,
-    load_network,
-    load_state_,
-    load_tensors,
-    load_weights,
-    origin,
-    save_config,
-    save_state,
-    save_tensors,
-)
+from mue.runs.folder import STATE, RunError, commit, load_config, origin, save_config
+from mue.runs.weights import export_run, load_network, load_tensors, load_weights, save_tensors
+from mue.training.checkpoint import load_state_, save_state
 from mue.training.loop import fit
 from mue.training.state import Training
 
@@ -205,7 +195,7 @@ def test_weights_of_another_configuration_are_refused_before_they_are_read(
     tiny, folder, monkeypatch
 ):
     save_config(folder, tiny("exact", codebook={"size": 7}), "1")
-    monkeypatch.setattr(checkpoint, "_digest", None)  # what reading would call
+    monkeypatch.setattr("mue.runs.weights._digest", None)  # what reading would call
     words = r"of another configuration .*'codebook.codes' must be \(7, 3\), got \(6, 3\); restore"
     with pytest.raises(RunError, match=words):
         load_network(folder, CPU)
@@ -249,7 +239,7 @@ def test_weights_of_other_kinds_of_numbers_are_refused(folder, dtype):
 
 
 def test_weights_in_half_precision_are_loaded_as_the_nearest_float16(folder, tmp_path):
-    checkpoint.export(folder, tmp_path / "half")
+    export_run(folder, tmp_path / "half")
     whole, half = load_network(folder, CPU), load_network(tmp_path / "half", CPU)
     for (name, a), b in zip(whole.named_parameters(), half.parameters(), strict=True):
         assert b.dtype == torch.float32
@@ -314,7 +304,8 @@ import random, sys
 import numpy, torch
 from pathlib import Path
 from mue.data.synthetic.toy import Bars
-from mue.training.checkpoint import load_config, load_state_
+from mue.runs.folder import load_config
+from mue.training.checkpoint import load_state_
 from mue.training.loop import fit
 from mue.training.state import Training
 
@@ -353,7 +344,7 @@ def test_the_random_state_that_older_files_hold_is_ignored(
     path = folder / "state.safetensors"
     tensors = safetensors.torch.load_file(path)
     assert not [name for name in tensors if name.startswith("random")]
-    checkpoint.save_tensors(path, tensors | dict.fromkeys(names, held))
+    save_tensors(path, tensors | dict.fromkeys(names, held))
     torch.rand(3)
     random, training = torch.get_rng_state(), Training(tiny("exact", ema=0.9), CPU)
     load_state_(folder, training)
@@ -440,9 +431,9 @@ def test_what_a_training_samples_depends_on_its_seed_and_not_on_the_past(tiny, n
 def test_a_state_with_values_of_another_kind_is_refused(tiny, tmp_path, change):
     training = Training(tiny(), CPU)
     save_state(tmp_path, training)
-    state = load_tensors(tmp_path / checkpoint.STATE)
+    state = load_tensors(tmp_path / STATE)
     state["step"] = torch.tensor(1.5) if change == "dtype" else torch.tensor(-1)
-    save_tensors(tmp_path / checkpoint.STATE, state)
+    save_tensors(tmp_path / STATE, state)
     words = "'step' must be torch.int64" if change == "dtype" else r"must be in 0\.\.12, got -1"
     with pytest.raises(RunError, match=words):
         load_state_(tmp_path, training)
@@ -450,10 +441,10 @@ def test_a_state_with_values_of_another_kind_is_refused(tiny, tmp_path, change):
 
 def test_the_commit_of_a_users_own_repository_is_not_taken_for_ours(tmp_path, monkeypatch):
     """As where the package is installed into an environment inside of that repository."""
-    installed = tmp_path / ".venv" / "mue" / "training"
+    installed = tmp_path / ".venv" / "mue" / "runs"
     installed.mkdir(parents=True)
     for command in ("init", "-c user.name=a -c user.email=b commit --allow-empty -m theirs"):
         subprocess.run(["git", "-C", tmp_path, *command.split()], check=True, capture_output=True)
     monkeypatch.delenv("MUE_COMMIT", raising=False)
-    monkeypatch.setattr(checkpoint, "__file__", str(installed / "checkpoint.py"))
-    assert checkpoint.commit() is None
+    monkeypatch.setattr("mue.runs.folder.__file__", str(installed / "folder.py"))
+    assert commit() is None

@@ -17,7 +17,6 @@ from torch import Tensor
 from torch.distributed import HashStore  # pyright: ignore[reportPrivateImportUsage]
 from torch.multiprocessing.spawn import spawn
 
-from mue import collectives
 from mue.cli.main import main
 from mue.commands.train import Interrupted, train
 from mue.config.schema import (
@@ -31,12 +30,15 @@ from mue.config.schema import (
 )
 from mue.data.synthetic.toy import Bars
 from mue.nn.codebook import Usage
-from mue.training import distributed, split
+from mue.runs.folder import load_config
+from mue.runs.log import LogRecord, ValidationRecord, read_log, read_validations
+from mue.runtime import collectives
+from mue.training import codes, distributed
 from mue.training.batches import batch_index
-from mue.training.checkpoint import load_config, load_state_
+from mue.training.checkpoint import load_state_
 from mue.training.distributed import RemoteError, WorkerLostError
-from mue.training.log import LogRecord, ValidationRecord, measure, read_log, read_validations
 from mue.training.loop import fit
+from mue.training.measure import measure
 from mue.training.rendezvous import Rendezvous, agree_on_prefix, rendezvous
 from mue.training.state import Training
 
@@ -77,8 +79,8 @@ def trained(method: Method) -> dict[str, Any]:
     """
     training, record = Training(tiny(method), CPU), dict[str, Any]()
     with (
-        patch.object(split, "split_code_", wraps=split.split_code_) as divided,
-        patch.object(split, "retire_", wraps=split.retire_) as retired,
+        patch.object(codes, "split_code_", wraps=codes.split_code_) as divided,
+        patch.object(codes, "retire_", wraps=codes.retire_) as retired,
     ):
         for step in fit(training, Bars()):
             if step.number == 1:

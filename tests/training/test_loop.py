@@ -7,8 +7,9 @@ import torch
 from mue.data.synthetic.toy import Bars
 from mue.models.learner import VqLearner
 from mue.nn.blocks import ResidualBlock
-from mue.training.log import NonFiniteError, measure
+from mue.runs.log import NonFiniteError
 from mue.training.loop import fit, start_
+from mue.training.measure import measure
 from mue.training.state import Training
 from mue.types import Case, Pair
 

@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from mue.cli.main import main
-from mue.training.checkpoint import load_config, load_state_
-from mue.training.log import read_log
+from mue.runs.folder import load_config
+from mue.runs.log import read_log
+from mue.training.checkpoint import load_state_
 from mue.training.state import Training
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads /proc")

@@ -21,7 +21,6 @@ from typing import Annotated, Any, NoReturn, TypeVar
 import tyro
 from tyro.conf import Positional, arg
 
-from mue.atomic import check_folder
 from mue.cli import tables
 from mue.cli.progress import progress_bars
 from mue.commands import train
@@ -43,12 +42,9 @@ from mue.commands.serve import serve
 from mue.config.auto import EXAMPLE, Choice, choose
 from mue.config.presets import PRESETS, Baseline, Schedule, preset
 from mue.config.schema import Config
-from mue.devices import Device, is_out_of_memory
 from mue.errors import MueError, printable
-from mue.signals import handled, interrupt
-from mue.training import distributed
-from mue.training.checkpoint import CONFIG, load_config
-from mue.training.log import (
+from mue.runs.folder import CONFIG, load_config
+from mue.runs.log import (
     LogRecord,
     NonFiniteError,
     ValidationRecord,
@@ -56,6 +52,10 @@ from mue.training.log import (
     read_log,
     read_validations,
 )
+from mue.runtime.atomic import check_folder
+from mue.runtime.devices import Device, is_out_of_memory
+from mue.runtime.signals import handled, interrupt
+from mue.training import distributed
 from mue.version import __version__
 
 AUTO = "auto"

@@ -13,8 +13,8 @@ from mue.config.schema import Config
 from mue.data.build import build_source
 from mue.data.prepared.statistics import statistics
 from mue.data.prepared.store import open_prepared
-from mue.devices import Device, choose_device
 from mue.errors import MueError
+from mue.runtime.devices import Device, choose_device
 from mue.training import distributed
 from mue.training.batches import batch_threads
 from mue.training.loop import fit

@@ -10,21 +10,21 @@ from typing import Any
 
 from torch import Tensor
 
-from mue.atomic import check_new_folder, new_folder
 from mue.commands.report import Progress, load_models, progress_of
 from mue.data.build import build_source, check_data
 from mue.data.prepared.store import open_prepared, verify_prepared
 from mue.data.source import Source
-from mue.devices import Device
 from mue.errors import MueError
-from mue.evaluation.answers import Progress as InputsProgress
-from mue.evaluation.answers import check_inputs, split_of_data
+from mue.evaluation.answered import Progress as InputsProgress
+from mue.evaluation.answered import check_inputs, split_of_data
 from mue.evaluation.calibrate import COVERAGE, Calibration, fit_calibration
 from mue.inference.load import find
 from mue.inference.predictor import Predictor
 from mue.metrics.ranked import AT_LEAST
 from mue.models.modal import Modal
-from mue.training import checkpoint
+from mue.runs.weights import export_run
+from mue.runtime.atomic import check_new_folder, new_folder
+from mue.runtime.devices import Device
 
 INPUTS = 1000
 """Inputs that a model of generated data is calibrated on."""
@@ -87,7 +87,7 @@ def calibrate(
         progress=progress_of(loaded.name, progress),
     )
     with new_folder(target) as made:
-        checkpoint.export(folder, made, half=half, changed=found.weights, about=found.about)
+        export_run(folder, made, half=half, changed=found.weights, about=found.about)
     return CalibrationResult(found.calibration, target, tuple(sorted(target.iterdir())))
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from mue.atomic import check_folder, transaction
 from mue.commands.report import (
     Model,
     Progress,
@@ -24,7 +23,6 @@ from mue.commands.report import (
 from mue.data.build import check_data
 from mue.data.prepared.splits import Split
 from mue.data.prepared.store import open_prepared, verify_prepared
-from mue.devices import Device, device_name
 from mue.evaluation.compare import (
     CURVE_INPUTS,
     SAMPLES,
@@ -36,7 +34,9 @@ from mue.evaluation.compare import (
     single_pass,
 )
 from mue.inference.predictor import By
-from mue.training import checkpoint
+from mue.runs.folder import commit
+from mue.runtime.atomic import check_folder, transaction
+from mue.runtime.devices import Device, device_name
 from mue.version import __version__
 
 _OUT = "runs/compare"
@@ -135,7 +135,7 @@ def compare(
         "seed": seed,
         "evaluated_with": {
             "version": __version__,
-            "commit": checkpoint.commit(),
+            "commit": commit(),
             "torch": torch.__version__,
             "device": first.device.type,
             "name": device_name(first.device),

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mue.atomic import check_folder, transaction
 from mue.commands.figure import plot_modes
 from mue.commands.report import Progress, load_models, progress_of, report, save_report
-from mue.evaluation.known_modes import evaluate_modes
+from mue.evaluation.known import evaluate_modes
+from mue.runtime.atomic import check_folder, transaction
 
 DEMO = ("guess", "guess-exact")
 """The models of the demonstration: the paper's method, and ours."""

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mue.atomic import check_folder, transaction
 from mue.commands.report import (
     FIGURES,
     LoadedModel,
@@ -26,14 +25,15 @@ from mue.data.build import build_source, check_data
 from mue.data.prepared.splits import Split
 from mue.data.prepared.store import open_prepared, verify_prepared
 from mue.data.source import Source
-from mue.devices import Device
-from mue.evaluation.answers import split_of_data
+from mue.evaluation.answered import split_of_data
 from mue.evaluation.health import INPUTS, HealthReport, health
-from mue.evaluation.known_modes import ModeEvaluation, evaluate_modes
+from mue.evaluation.known import ModeEvaluation, evaluate_modes
 from mue.evaluation.raters import RaterEvaluation, evaluate_raters
 from mue.inference.load import find
 from mue.inference.predictor import By
-from mue.training.checkpoint import origin
+from mue.runs.folder import origin
+from mue.runtime.atomic import check_folder, transaction
+from mue.runtime.devices import Device
 
 
 @dataclass(frozen=True, slots=True)

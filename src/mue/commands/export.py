@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from mue.atomic import new_folder
 from mue.inference.load import find
-from mue.training import checkpoint
+from mue.runs.weights import export_run
+from mue.runtime.atomic import new_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,5 +28,5 @@ def export(model: str | Path, out: str | Path, *, half: bool = True) -> ExportRe
     """
     folder, target = find(model), Path(out)
     with new_folder(target) as made:
-        checkpoint.export(folder, made, half=half)
+        export_run(folder, made, half=half)
     return ExportResult(target, tuple(sorted(target.iterdir())))

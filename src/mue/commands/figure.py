@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from mue.atomic import check_folder, transaction
 from mue.commands.report import (
     FIGURES,
     LoadedModel,
@@ -22,17 +21,18 @@ from mue.commands.report import (
 from mue.data.build import build_source, check_data
 from mue.data.prepared.splits import Split
 from mue.data.prepared.store import open_prepared, verify_prepared
-from mue.devices import Device
 from mue.errors import MueError
-from mue.evaluation.answers import of_one_size, split_of_data
+from mue.evaluation.answered import of_one_size, split_of_data
 from mue.evaluation.compare import latent_samples, single_pass
-from mue.evaluation.known_modes import ModeEvaluation, evaluate_modes
+from mue.evaluation.known import ModeEvaluation, evaluate_modes
 from mue.evaluation.raters import RaterEvaluation, evaluate_raters
 from mue.inference.load import find
 from mue.inference.predictor import SAMPLES, By, Predictor
 from mue.metrics.calibration import reliability
 from mue.models.probunet import ProbUNet
-from mue.training.log import read_log, read_validations
+from mue.runs.log import read_log, read_validations
+from mue.runtime.atomic import check_folder, transaction
+from mue.runtime.devices import Device
 from mue.types import Case
 
 if TYPE_CHECKING:

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from mue.atomic import check_new_folder
 from mue.commands.report import Paths, Progress, paths_of
 from mue.data.lidc.importer import detect_form, read_items
 from mue.data.prepared.item import Rejected
 from mue.data.prepared.store import open_prepared, write_prepared
 from mue.data.prepared.summary import DataSummary, summarize
+from mue.runtime.atomic import check_new_folder
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
-from mue.atomic import check_folder
 from mue.data.prepared.disagreement import Disagreement, disagreement
 from mue.data.prepared.store import open_prepared
 from mue.data.prepared.summary import DataSummary, summarize
 from mue.errors import MueError
+from mue.runtime.atomic import check_folder
 
 _SHEET = 24  # slices on a contact sheet
 

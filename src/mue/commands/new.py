@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from mue.atomic import new_folder
 from mue.commands.report import Progress
 from mue.data.folder.layout import DATASET
 from mue.data.synthetic.digits import MnistSplit
 from mue.data.synthetic.two_digits import LABELS, RATER_WEIGHTS, two_digits
 from mue.errors import MueError
+from mue.runtime.atomic import new_folder
 
 README = "README.md"
 _DICOM = 3  # test images that are written as DICOM, too

@@ -13,10 +13,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 from torch import Tensor
 
-from mue.atomic import UNFINISHED, check_folder, transaction, write_atomic
 from mue.commands.report import LoadedModel, Model, Paths, Progress, load_models, paths_of
 from mue.data.images.image import Axis, RawImage
-from mue.devices import Device, choose_device
 from mue.errors import MueError
 from mue.inference.files import (
     RECORDS,
@@ -32,7 +30,9 @@ from mue.inference.load import find
 from mue.inference.predictor import By, Predictor
 from mue.inference.segmentation import as_nifti, as_npz, segmentation
 from mue.modes import Modes
-from mue.training.checkpoint import weights_digest
+from mue.runs.weights import weights_digest
+from mue.runtime.atomic import UNFINISHED, check_folder, transaction, write_atomic
+from mue.runtime.devices import Device, choose_device
 from mue.training.distributed import env_int
 from mue.version import __version__
 

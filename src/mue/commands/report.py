@@ -10,15 +10,16 @@ from typing import Any
 
 import torch
 
-from mue.atomic import check_folder, write_atomic
-from mue.devices import Device
 from mue.errors import MueError, printable
 from mue.evaluation.health import HealthReport
-from mue.evaluation.known_modes import ModeEvaluation
+from mue.evaluation.known import ModeEvaluation
 from mue.evaluation.raters import RaterEvaluation
 from mue.inference.load import bundled_name, find, load
 from mue.inference.predictor import Predictor
-from mue.training.checkpoint import origin, weights_digest
+from mue.runs.folder import origin
+from mue.runs.weights import weights_digest
+from mue.runtime.atomic import check_folder, write_atomic
+from mue.runtime.devices import Device
 from mue.version import __version__
 
 HEALTH = "health.json"

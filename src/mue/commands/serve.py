@@ -15,10 +15,10 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from mue.commands.report import Model, load_models
-from mue.devices import Device
-from mue.environment import keep_freed_memory
 from mue.errors import MueError
 from mue.inference.predictor import Predictor
+from mue.runtime.devices import Device
+from mue.runtime.environment import keep_freed_memory
 from mue.version import __version__
 
 if TYPE_CHECKING:

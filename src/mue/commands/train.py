@@ -12,9 +12,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from mue import collectives
 from mue.acceleration import accelerated
-from mue.atomic import UNFINISHED, check_folder, locked
 from mue.commands.calibrate import INPUTS, calibrate_predictor, check_images
 from mue.commands.report import FIGURES, HEALTH, save_health, save_report
 from mue.config.schema import Config
@@ -23,29 +21,33 @@ from mue.data.prefetch import no_prefetching
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.store import open_prepared, verify_prepared
 from mue.data.source import Source
-from mue.devices import choose_device, is_out_of_memory
 from mue.errors import MueError
 from mue.evaluation.health import health
 from mue.evaluation.validation import predictor_of, validate, validation_source
 from mue.inference.load import load
 from mue.models.learner import Learner
 from mue.nn.backbone import Backbone
-from mue.signals import handled
-from mue.training import checkpoint, distributed
-from mue.training.batches import batch_share, batch_threads
-from mue.training.checkpoint import CONFIG, STATE, WEIGHTS, RunError
-from mue.training.log import (
+from mue.runs.folder import CONFIG, STATE, WEIGHTS, RunError, load_config, origin, save_config
+from mue.runs.log import (
     LOG,
     LogRecord,
     NonFiniteError,
     ValidationRecord,
     log_writer,
-    measure,
     read_log,
     read_validations,
     trim_log,
 )
+from mue.runs.weights import export_run
+from mue.runtime import collectives
+from mue.runtime.atomic import UNFINISHED, check_folder, locked
+from mue.runtime.devices import choose_device, is_out_of_memory
+from mue.runtime.signals import handled
+from mue.training import distributed
+from mue.training.batches import batch_share, batch_threads
+from mue.training.checkpoint import load_state_, restore_weights, save_state
 from mue.training.loop import fit
+from mue.training.measure import measure
 from mue.training.rendezvous import rendezvous
 from mue.training.state import Best, Training, seeded_learner
 from mue.version import __version__
@@ -143,11 +145,11 @@ def train(
                 if group.rank == 0:
                     held.enter_context(locked(folder))
                     if not _check(folder, config, digest, resume=resume):  # again, now alone in it
-                        checkpoint.save_config(folder, config, __version__, digest, reasons)
+                        save_config(folder, config, __version__, digest, reasons)
                 if resume and (folder / STATE).exists():
-                    checkpoint.load_state_(folder, training)
+                    load_state_(folder, training)
                     if group.rank == 0:
-                        checkpoint.restore_weights(folder, training)
+                        restore_weights(folder, training)
                 past = trim_log(folder, training.step)
             say = on_message or (lambda _: None)
             for name, why in (reasons or {}).items():
@@ -272,7 +274,7 @@ def check_run_folder(folder: Path, *, resume: bool) -> bool:
     names = {p.name for p in folder.iterdir()} if folder.is_dir() else set[str]()
     names = {name for name in names if not name.startswith(UNFINISHED)}
     if CONFIG in names and names <= {CONFIG, LOG, "tensorboard"}:
-        checkpoint.load_config(folder)  # refuses one that is not of a run
+        load_config(folder)  # refuses one that is not of a run
         return False
     occupied = bool(names)
     if occupied and not resume:
@@ -288,17 +290,17 @@ def _check(folder: Path, config: Config, digest: str | None, *, resume: bool) ->
     occupied = check_run_folder(folder, resume=resume)
     if occupied:
         if (folder / WEIGHTS).exists() and not (folder / STATE).exists():
-            checkpoint.load_config(folder)  # refuses one that is not of a run
+            load_config(folder)  # refuses one that is not of a run
             raise RunError(
                 f"{folder} must hold {STATE} to be resumed, and it holds weights without: as "
                 "`mue calibrate` and `mue export` write them; resume the run they are of, or train "
                 "into another folder"
             )
-        theirs = dict(_values(checkpoint.load_config(folder)))
-        origin = checkpoint.origin(folder)
-        theirs["--data"] = origin["data"]
+        theirs = dict(_values(load_config(folder)))
+        trained = origin(folder)
+        theirs["--data"] = trained["data"]
         ours = {**dict(_values(config)), "--data": digest}
-        free = ("compute.", "modes.") if "calibration" in origin else ("compute.",)
+        free = ("compute.", "modes.") if "calibration" in trained else ("compute.",)
         for name, value in theirs.items():
             if not name.startswith(free) and ours[name] != value:
                 raise RunError(
@@ -369,7 +371,7 @@ def _loop(
                 if on_validation is not None:
                     on_validation(found)
             if saving and writer:
-                checkpoint.save_state(folder, training)
+                save_state(folder, training)
             if training.out_of_patience:
                 return
             if stop and not last:
@@ -397,7 +399,7 @@ def _calibrate_(
     predictor = predictor_of(training, training.export())
     inputs = len(source) if isinstance(source, Sized) else INPUTS
     found = calibrate_predictor(predictor, data, source=source, inputs=inputs)
-    checkpoint.export(folder, folder, half=False, changed=found.weights, about=found.about)
+    export_run(folder, folder, half=False, changed=found.weights, about=found.about)
     c = found.calibration
     change = f"energy distance {c.before:.4f} before, {c.after:.4f} after"
     return f"calibrated on val: temperature {c.temperature:.3f}, {change}"

@@ -12,7 +12,7 @@ from torch import Tensor
 from mue.config.schema import ModesConfig
 from mue.data.source import Source
 from mue.errors import MueError
-from mue.evaluation.answers import MAX_ANSWERS, Progress, propose_all
+from mue.evaluation.answered import MAX_ANSWERS, Progress, propose_all
 from mue.evaluation.conformal import limit_for, reachable
 from mue.inference.predictor import MIN_PROB, Predictor
 from mue.metrics.energy import distances, energy_distance

@@ -19,14 +19,14 @@ from torch import Tensor
 from mue.data.build import build_source, check_shapes
 from mue.data.prepared.splits import Split
 from mue.errors import MueError
-from mue.evaluation.answers import (
+from mue.evaluation.answered import (
     Progress,
     check_inputs,
     propose_all,
     spaced_items,
     split_batches,
 )
-from mue.evaluation.known_modes import evaluate_modes
+from mue.evaluation.known import evaluate_modes
 from mue.evaluation.raters import METRICS, evaluate_raters
 from mue.inference.predictor import MAX_SAMPLES, By, Predictor
 from mue.metrics.interval import Interval

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mue.data.prepared.dataset import Slices
 from mue.data.source import Source
-from mue.evaluation.answers import (
+from mue.evaluation.answered import (
     IN_USE,
     MAX_ANSWERS,
     Progress,

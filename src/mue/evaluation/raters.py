@@ -19,11 +19,10 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from mue.atomic import write_atomic
 from mue.data.build import check_data
 from mue.data.prepared.splits import Split
 from mue.data.prepared.store import open_prepared
-from mue.evaluation.answers import (
+from mue.evaluation.answered import (
     GROUPED,
     MAX_ANSWERS,
     Progress,
@@ -42,6 +41,7 @@ from mue.metrics.modes import distinct, mode_probabilities, mode_tv
 from mue.metrics.overlap import top_dice
 from mue.metrics.ranked import AT_LEAST, mode_shares, modes_for, ranked_before, rater_modes, up_to
 from mue.modes import Modes, linkage, modes_of, ungrouped
+from mue.runtime.atomic import write_atomic
 from mue.types import Case, Hypotheses
 
 TOP = 16

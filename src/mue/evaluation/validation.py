@@ -11,11 +11,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from mue import collectives
 from mue.config.schema import Config, ObjectiveConfig
 from mue.data.build import build_source
 from mue.data.source import Source
-from mue.evaluation.answers import (
+from mue.evaluation.answered import (
     answer_log_likelihood,
     codes_in_use,
     is_generated,
@@ -30,7 +29,8 @@ from mue.metrics.energy import energy_distance
 from mue.metrics.modes import mode_probabilities, mode_tv
 from mue.metrics.ranked import AT_LEAST, mode_shares, rater_modes
 from mue.modes import euclidean_distance
-from mue.training.log import ValidationRecord
+from mue.runs.log import ValidationRecord
+from mue.runtime import collectives
 from mue.training.state import Training
 from mue.types import Case, Hypotheses
 

@@ -9,12 +9,13 @@ from pathlib import Path
 import torch
 
 from mue.acceleration import accelerated
-from mue.devices import Device, choose_device
 from mue.inference.predictor import Predictor
 from mue.models.heads import Heads
 from mue.models.modal import Modal
 from mue.models.probunet import ProbUNet
-from mue.training.checkpoint import CONFIG, RunError, load_config, load_network
+from mue.runs.folder import CONFIG, RunError, load_config
+from mue.runs.weights import load_network
+from mue.runtime.devices import Device, choose_device
 
 _PREFIX = "bundled:"
 

@@ -15,7 +15,6 @@ from PIL.Image import Image as Picture
 from torch import Tensor
 
 from mue.config.schema import Config
-from mue.devices import physical_memory, threads_for
 from mue.errors import MueError
 from mue.inference import strips
 from mue.inference.decoding import for_inference
@@ -37,6 +36,7 @@ from mue.modes import (
     ungrouped,
 )
 from mue.objective import pixel_values
+from mue.runtime.devices import physical_memory, threads_for
 from mue.types import Hypotheses
 
 MAX_SAMPLES = 4096

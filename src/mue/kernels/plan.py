@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import torch
 
-from mue import collectives
 from mue.config.schema import Config
+from mue.runtime import collectives
 from mue.training.state import use_bfloat16
 
 COMPILE_PAYS = {"cpu": 6000, "cuda": 2000}

@@ -12,7 +12,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from mue import collectives
 from mue.config.schema import Config
 from mue.data.source import Source
 from mue.errors import MueError
@@ -33,6 +32,7 @@ from mue.nn.blocks import ResidualBlock, UpsampleConcat
 from mue.nn.replace import replace_modules
 from mue.nn.unet import Readout
 from mue.objective import Weights
+from mue.runtime import collectives
 from mue.training.loop import Taken, TrainStep
 from mue.training.optimizer import FlatAdamW
 from mue.training.state import Training

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from mue.collectives import all_sum_
 from mue.errors import MueError
+from mue.runtime.collectives import all_sum_
 
 
 @dataclass(frozen=True, slots=True)

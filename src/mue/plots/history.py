@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from mue.plots.style import BLUE, GREEN, GREY, INK, RED, new_figure, plain_log_labels, style_axes
-from mue.training.log import LogRecord, ValidationRecord, best_validation
+from mue.runs.log import LogRecord, ValidationRecord, best_validation
 
 _TERMS = {"reconstruction": BLUE, "prior": RED, "commitment": GREY, "energy": GREEN}
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from mue.evaluation.compare import LatentSamples
-from mue.evaluation.known_modes import ModeEvaluation
+from mue.evaluation.known import ModeEvaluation
 from mue.plots.style import BLUE, INK, RED, legend_below, new_figure, style_axes
 
 

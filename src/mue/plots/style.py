@@ -20,8 +20,8 @@ from matplotlib.ticker import LogFormatter
 from PIL import Image, ImageColor
 from torch import Tensor
 
-from mue.atomic import write_atomic
 from mue.errors import printable
+from mue.runtime.atomic import write_atomic
 
 Grid = Literal["both", "x", "y"]
 INK, BLUE, RED, GREY, GREEN = "#1b1b1f", "#2f6fb0", "#c8452d", "#8a8a94", "#3f8f5b"

@@ -6,12 +6,12 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from mue import collectives
 from mue.config.schema import Config
 from mue.data.prefetch import Prefetcher
 from mue.data.source import Source
-from mue.devices import threads_for
 from mue.errors import MueError
+from mue.runtime import collectives
+from mue.runtime.devices import threads_for
 from mue.types import Pair
 
 

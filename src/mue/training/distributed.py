@@ -1,7 +1,7 @@
 """Several processes: their environment, errors and timeouts.
 
 `torchrun`, or whoever sets RANK and WORLD_SIZE, starts the processes; `rendezvous.py` connects
-them; `mue.collectives` reduces over them.
+them; `mue.runtime.collectives` reduces over them.
 """
 
 import contextlib
@@ -14,8 +14,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from mue.collectives import all_max_, rank, world
 from mue.errors import MueError
+from mue.runtime.collectives import all_max_, rank, world
 
 START_SECONDS = ("MUE_START_SECONDS", 600)
 """Environment variable and default of the timeout until each process has taken its first step."""

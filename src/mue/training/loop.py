@@ -16,9 +16,9 @@ from mue.models.posterior import concatenate
 from mue.nn.standardize import StandardizedLinear
 from mue.objective import Weights
 from mue.training.batches import GeneratedBatches, PrefetchedBatches, batch_share
+from mue.training.codes import is_split_due, split_
 from mue.training.distributed import no_sync, replicate
 from mue.training.schedule import Schedule, learning_rate, seeded
-from mue.training.split import is_split_due, split_
 from mue.training.state import Training
 from mue.types import ExactTrace, Terms, Trace, VqTrace
 

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from mue import collectives
 from mue.config.schema import Config
 from mue.objective import Weights
+from mue.runtime import collectives
 from mue.training.batches import first_item
 
 

@@ -8,8 +8,8 @@ from mue.config.presets import preset
 from mue.config.schema import ObjectiveConfig
 from mue.data.build import build_source
 from mue.objective import Weights
-from mue.training.log import measure
 from mue.training.loop import fit
+from mue.training.measure import measure
 from mue.training.state import Training
 from mue.types import ExactTrace
 from timing import written_out as plain

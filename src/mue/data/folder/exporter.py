@@ -13,13 +13,13 @@ import tifffile
 from jaxtyping import Shaped
 from PIL import Image
 
-from mue.atomic import new_folder
 from mue.data.folder.layout import DATASET
 from mue.data.images.image import Geometry
 from mue.data.prepared.item import Row
 from mue.data.prepared.splits import Split, split_of
 from mue.data.prepared.store import KNOWN, Prepared
 from mue.errors import MueError
+from mue.runtime.atomic import new_folder
 
 SPLITS_TABLE = "splits.csv"
 _JOIN = "+"  # between patient, case and slice in the name of a file

@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from mue.data.worker import end_worker, start_worker
-from mue.environment import keep_freed_memory
+from mue.runtime.environment import keep_freed_memory
 
 _A = TypeVar("_A")
 _B = TypeVar("_B")

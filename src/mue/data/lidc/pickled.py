@@ -22,8 +22,8 @@ from mue.data.lidc import RATERS
 from mue.data.lidc.archive import CountedFile, Progress
 from mue.data.lidc.png import binarize, center_crop
 from mue.data.prepared.item import Item, Rejected
-from mue.devices import physical_memory
 from mue.errors import MueError
+from mue.runtime.devices import physical_memory
 
 NODULE = "unknown"
 """The nodule of every item: the file does not say which slices show the same one."""

@@ -33,7 +33,6 @@ from jaxtyping import Shaped, UInt8
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from mue.atomic import new_folder
 from mue.config.schema import NormalizeConfig, check_values, from_dict
 from mue.data.images.image import Geometry
 from mue.data.normalize import choose_normalization
@@ -49,6 +48,7 @@ from mue.data.prepared.encode import (
 from mue.data.prepared.item import Item, Key, Rejected, Row
 from mue.data.prepared.splits import SPLITS, Split, split_of
 from mue.errors import MueError
+from mue.runtime.atomic import new_folder
 
 META, INDEX, ITEMS, VOLUMES = "meta.json", "index.csv", "items.npy", "volumes.json"
 IMAGES, MASKS = "images.bin", "masks.bin"

@@ -6,8 +6,8 @@ import pytest
 
 from mue.commands.train import train
 from mue.errors import MueError
-from mue.training.checkpoint import load_config
-from mue.training.log import LOG, ValidationRecord, best_validation, read_log, read_validations
+from mue.runs.folder import load_config
+from mue.runs.log import LOG, ValidationRecord, best_validation, read_log, read_validations
 
 
 def test_a_last_line_that_was_cut_off_is_left_out(folder):
@@ -87,7 +87,7 @@ def test_the_package_works_without_the_module_resource():
     """Windows has none."""
     program = (
         "import sys; sys.modules['resource'] = None\n"
-        "import mue, torch; from mue.training.log import peak_memory\n"
+        "import mue, torch; from mue.runs.log import peak_memory\n"
         "print(peak_memory(torch.device('cpu')))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

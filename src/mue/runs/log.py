@@ -6,7 +6,6 @@ There is a `LogRecord` every few steps, and a `ValidationRecord` after that of i
 import contextlib
 import dataclasses
 import json
-import math
 import sys
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
@@ -15,10 +14,9 @@ from typing import Any
 
 import torch
 
-from mue import collectives
-from mue.atomic import write_atomic
 from mue.errors import MueError
-from mue.training.loop import Step
+from mue.runtime import collectives
+from mue.runtime.atomic import write_atomic
 
 LOG = "log.jsonl"
 _LARGEST_LOG = 1 << 28
@@ -71,30 +69,6 @@ AnyRecord = LogRecord | ValidationRecord
 def best_validation(records: Sequence[ValidationRecord]) -> ValidationRecord:
     """The record of the weights that are exported: the first of the lowest score."""
     return min(records, key=lambda r: r.score)
-
-
-def measure(step: Step, seconds: float) -> LogRecord:
-    """The numbers of a step, reduced over all processes. Synchronizes with the device.
-
-    A loss that is not finite, at this step or before, raises a NonFiniteError.
-    """
-    values = {name: collectives.all_mean(v).item() for name, v in step.terms.items().items()}
-    bad, used = step.bad.clone(), step.used.clone()
-    collectives.all_sum_(bad, used)
-    if bad.item() > 0:
-        term = next((k for k, v in values.items() if not math.isfinite(v)), "total")
-        raise NonFiniteError(
-            f"the loss is not finite at step {step.number}, or was not shortly before: "
-            f"its term {term!r} is {values[term]}"
-        )
-    return LogRecord(
-        step=step.number,
-        **values,
-        codes=int((used > 0).sum()),
-        lr=step.lr,
-        seconds=round(seconds, 3),
-        memory=peak_memory(step.bad.device) >> 20,
-    )
 
 
 def peak_memory(device: torch.device) -> int:

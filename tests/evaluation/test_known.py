@@ -5,7 +5,7 @@ import torch
 from oracle import Oracle
 
 from mue.data.build import build_source
-from mue.evaluation.known_modes import ModeEvaluation, evaluate_modes, summary
+from mue.evaluation.known import ModeEvaluation, evaluate_modes, summary
 from mue.inference.load import load
 from mue.metrics.modes import nearest_mode
 from mue.models.modal import Modal

@@ -12,8 +12,7 @@ from mue.metrics.modes import mode_probabilities, mode_tv
 from mue.models.modal import Modal
 from mue.objective import own_log_likelihood
 from mue.training.batches import batch_index
-from mue.training.loop import fit
-from mue.training.split import (
+from mue.training.codes import (
     CodeUse,
     find_retired,
     find_split,
@@ -23,6 +22,7 @@ from mue.training.split import (
     split_code_,
     worst_encoding,
 )
+from mue.training.loop import fit
 from mue.training.state import Training
 
 CPU = torch.device("cpu")

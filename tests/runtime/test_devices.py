@@ -2,8 +2,8 @@ import pytest
 import torch
 
 import mue
-from mue import devices
-from mue.devices import threads_for
+from mue.runtime import devices
+from mue.runtime.devices import threads_for
 
 
 @pytest.fixture(autouse=True)

@@ -21,12 +21,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from mue.collectives import all_sum_, farthest
 from mue.config.schema import Config, ObjectiveConfig
 from mue.data.random import normal
 from mue.data.source import Source
 from mue.models.learner import ExactLearner, VqLearner
 from mue.objective import log_likelihood, own_log_likelihood
+from mue.runtime.collectives import all_sum_, farthest
 from mue.training.batches import batch_index
 from mue.training.state import Training
 from mue.types import ExactTrace, Trace, VqTrace

@@ -5,7 +5,7 @@ is busy otherwise, a spinning thread takes the core that the others of its group
 three trainings at once on two cores take many times as long as one after another. Threads that
 sleep at once take their share, but waking them costs more than most pieces of work, and a lone job
 takes twice as long. So they spin for about a tenth of a millisecond, then sleep; and small work is
-done by one thread (`mue.devices.threads_for`).
+done by one thread (`mue.runtime.devices.threads_for`).
 
 oneDNN computes products of bfloat16 by AMX where the processor announces it. Some virtual machines
 announce it and do not have it, and the process dies of an illegal instruction. Here a CPU computes

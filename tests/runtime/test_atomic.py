@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from mue.atomic import (
+from mue.errors import MueError
+from mue.runtime.atomic import (
     UNFINISHED,
     check_folder,
     locked,
@@ -13,7 +14,6 @@ from mue.atomic import (
     transaction,
     write_atomic,
 )
-from mue.errors import MueError
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -219,7 +219,7 @@ def test_one_process_holds_a_folder_and_its_death_frees_it(tmp_path):
     code = """if True:
         import sys, time
         from pathlib import Path
-        from mue.atomic import locked
+        from mue.runtime.atomic import locked
         with locked(Path(sys.argv[1])):
             print("held", flush=True)
             time.sleep(60)
@@ -244,7 +244,7 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_n
     code = """if True:
         import sys, time
         from pathlib import Path
-        from mue.atomic import new_folder, transaction, write_atomic
+        from mue.runtime.atomic import new_folder, transaction, write_atomic
         root = Path(sys.argv[1])
         with transaction(), new_folder(root / "made") as made:
             (made / "file").touch()
@@ -256,7 +256,7 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_n
     again = """if True:
         import sys
         from pathlib import Path
-        from mue.atomic import check_folder, write_atomic
+        from mue.runtime.atomic import check_folder, write_atomic
         root = Path(sys.argv[1])
         check_folder(root)
         write_atomic(root / "figures" / "other", b"2")

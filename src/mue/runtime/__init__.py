@@ -1,0 +1,1 @@
+"""What is about the machine: environment, signals, devices, files, processes."""

@@ -1,0 +1,31 @@
+"""The numbers of a step as they are logged, reduced over all processes."""
+
+import math
+
+from mue.runs.log import LogRecord, NonFiniteError, peak_memory
+from mue.runtime import collectives
+from mue.training.loop import Step
+
+
+def measure(step: Step, seconds: float) -> LogRecord:
+    """The numbers of a step, reduced over all processes. Synchronizes with the device.
+
+    A loss that is not finite, at this step or before, raises a NonFiniteError.
+    """
+    values = {name: collectives.all_mean(v).item() for name, v in step.terms.items().items()}
+    bad, used = step.bad.clone(), step.used.clone()
+    collectives.all_sum_(bad, used)
+    if bad.item() > 0:
+        term = next((k for k, v in values.items() if not math.isfinite(v)), "total")
+        raise NonFiniteError(
+            f"the loss is not finite at step {step.number}, or was not shortly before: "
+            f"its term {term!r} is {values[term]}"
+        )
+    return LogRecord(
+        step=step.number,
+        **values,
+        codes=int((used > 0).sum()),
+        lr=step.lr,
+        seconds=round(seconds, 3),
+        memory=peak_memory(step.bad.device) >> 20,
+    )
