@@ -16,7 +16,6 @@ from torch import Tensor
 
 from mue.errors import MueError
 from mue.metrics.modes import entropy
-from mue.modes import Distance, Modes, linkage, mask_distance, modes_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,21 +204,6 @@ class Hypotheses:
         tensor([[0.7500, 0.2500]])
         """
         return Hypotheses(self.y, self.prob / self.prob.sum(dim=1, keepdim=True), self.code)
-
-    def modes(self, distance: Distance = mask_distance, *, cut: float = 0.5) -> Modes:
-        """Group answers that are alike, and add up their probabilities.
-
-        Groups are joined by weighted average linkage (`mue.modes`) until all are farther apart than
-        `cut`. `mue.modes` has distances for masks, label maps and vectors.
-
-        >>> y = torch.zeros(1, 3, 1, 2, 2)
-        >>> y[:, 1] = 1                                # the second answer differs from the others
-        >>> h = Hypotheses(y, torch.tensor([[0.4, 0.35, 0.2]]), torch.tensor([[5, 6, 7]]))
-        >>> h.modes().prob, h.modes().mode
-        (tensor([[0.6000, 0.3500]]), tensor([[0, 1, 0]]))
-        """
-        tree = linkage(distance(self.y, self.y), self.prob)
-        return modes_of(self.y, self.prob, self.code, tree, cut)
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Hypotheses:
         """Sample n answers with replacement, each by its probability among those kept.

@@ -19,6 +19,7 @@ from mue.metrics.matching import hm_iou_n
 from mue.metrics.overlap import coverage, top_dice
 from mue.metrics.ranked import modes_for
 from mue.models.modal import Modal
+from mue.modes import ModeRule
 from mue.types import Case, Hypotheses
 
 CLOSE: dict[str, Any] = {"atol": 1e-5, "rtol": 0}
@@ -55,7 +56,7 @@ def test_every_metric_is_the_pure_function_of_all_answers_at_once(predictor, les
         torch.testing.assert_close(found.columns[f"ged_{n}"], one, **CLOSE)
     one = hm_iou_n(s, p, ys, 16, torch.Generator().manual_seed(3))
     torch.testing.assert_close(found.columns["hm_iou_16"], one, **CLOSE)
-    modes = h.normalized().modes()
+    modes = ModeRule().group(h.normalized())
     shown, count = modes.y > 0.5, modes.prob.shape[1]
     torch.testing.assert_close(found.columns["dice_top"], top_dice(shown, ys, case.q), **CLOSE)
     for k in (1, 2, 3):
@@ -65,7 +66,7 @@ def test_every_metric_is_the_pure_function_of_all_answers_at_once(predictor, les
     assert torch.equal(found.columns["n90"], modes_for(modes.prob, 0.9).float())
     torch.testing.assert_close(found.columns["presence"], presence(s, p), **CLOSE)
     torch.testing.assert_close(found.columns["annotated"], annotated(ys, case.q), **CLOSE)
-    torch.testing.assert_close(found.columns["entropy"], h.modes().entropy(), **CLOSE)
+    torch.testing.assert_close(found.columns["entropy"], ModeRule().group(h).entropy(), **CLOSE)
     torch.testing.assert_close(found.columns["rest"], torch.zeros(12), **CLOSE)
     assert (found.id, found.patient) == (case.id, case.group)
     assert found.codes == len(h.code[h.prob > 0.01].unique())
@@ -122,7 +123,7 @@ def test_the_raters_own_answers_have_no_error(predictor, lesions, case):
     assert torch.equal(found.columns["in_no_mode"], torch.zeros(12))
     torch.testing.assert_close(found.mode_share, found.mode_prob)  # each rater is in their own
     order = torch.arange(4).expand(12, 4)
-    distinct = Hypotheses(case.ys, torch.full((12, 4), 0.25), order).modes()
+    distinct = ModeRule().group(Hypotheses(case.ys, torch.full((12, 4), 0.25), order))
     torch.testing.assert_close(found.columns["entropy"], distinct.entropy())
     assert found.codes == 4
     report = reported(found)
@@ -279,7 +280,7 @@ def test_ged_weighs_all_samples_and_ged_n_the_first_n(lesion_baselines, lesions,
     for n in (16, 32):  # there are not 50
         torch.testing.assert_close(found.columns[f"ged_{n}"], of(n), **CLOSE)
     h = Hypotheses(y, torch.full((12, 40), 1 / 40), torch.full((12, 40), -1))
-    shown = h.modes().y > 0.5  # samples are grouped as codes are
+    shown = ModeRule().group(h).y > 0.5  # samples are grouped as codes are
     torch.testing.assert_close(found.columns["dice_top"], top_dice(shown, ys, case.q), **CLOSE)
     one = coverage(shown, ys, case.q, 1)
     torch.testing.assert_close(found.columns["coverage_1"], one, **CLOSE)

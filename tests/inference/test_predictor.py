@@ -14,6 +14,7 @@ from mue.inference.predictor import Answers, Predictor, _reorder_
 from mue.models.build import build_modal
 from mue.models.modal import Modal
 from mue.models.probunet import ProbUNet
+from mue.modes import ModeRule
 from mue.runtime.devices import choose_device
 
 
@@ -234,7 +235,7 @@ def test_proposing_leaves_every_tensor_of_the_model_as_it_was(model, trained):
     before = {name: value.clone() for name, value in predictor.network.state_dict().items()}
     predictor.network.train()  # even if somebody has switched it
     h = predictor.propose(torch.rand(2, 1, 28, 56), k=5)
-    h.modes()
+    ModeRule().group(h)
     h.sample(3)
     after = predictor.network.state_dict()
     assert list(before) == list(after)
@@ -497,10 +498,10 @@ def test_modes_are_those_of_all_codes_at_the_cut_of_the_model(predictor):
     x = torch.rand(3, 1, 8, 8)
     h = predictor.propose(x, predictor.max_answers)
     for one, cut in ((predictor, 0.5), (calibrated(predictor), 0.4)):
-        modes, expected = one.modes(x), h.modes(cut=cut)
+        modes, expected = one.modes(x), ModeRule(cut=cut).group(h)
         torch.testing.assert_close(modes.prob, expected.prob)
         assert torch.equal(modes.mode, expected.mode)
-    assert torch.equal(predictor.modes(x, cut=0.7).mode, h.modes(cut=0.7).mode)
+    assert torch.equal(predictor.modes(x, cut=0.7).mode, ModeRule(cut=0.7).group(h).mode)
     assert torch.equal(predictor.modes(x, by="code").answer_code, h.code)
 
 

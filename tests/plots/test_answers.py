@@ -3,7 +3,7 @@ import pytest
 import torch
 from matplotlib.collections import PathCollection
 
-from mue.modes import Modes, euclidean_distance, modes_of, ungrouped
+from mue.modes import ModeRule, Modes, euclidean_distance, modes_of, ungrouped
 from mue.plots.answers import plot_answers, plot_points
 from mue.types import Hypotheses
 
@@ -60,7 +60,7 @@ def test_points_are_plotted_with_their_answers_and_what_is_left_out(words, pixel
     y = torch.tensor([[[1.0, 0.0], [0.0, 2.0], [3.0, 3.0]]])
     h = Hypotheses(y, torch.tensor([[0.75, 0.125, 0.001]]), torch.arange(3)[None])
     figure = plot_points(
-        torch.tensor([[1.0, 0.5]]), h.modes(euclidean_distance, cut=0.0), y[:, :2], "points"
+        torch.tensor([[1.0, 0.5]]), ModeRule("vectors", cut=0.0).group(h), y[:, :2], "points"
     )
     (ax,) = figure.axes
     (dots,) = ax.collections

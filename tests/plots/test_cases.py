@@ -6,7 +6,7 @@ from matplotlib.colors import to_hex
 from matplotlib.contour import ContourSet
 from matplotlib.figure import Figure
 
-from mue.modes import Modes, mask_distance, modes_of, ungrouped
+from mue.modes import ModeRule, Modes, mask_distance, modes_of, ungrouped
 from mue.plots.cases import plot_cases, plot_codes
 from mue.plots.style import save_figure
 from mue.types import Case, Hypotheses
@@ -71,7 +71,7 @@ def hypotheses() -> Hypotheses:
 @pytest.fixture
 def modes(hypotheses) -> Modes:
     """The same answers: all are far apart."""
-    return hypotheses.modes()
+    return ModeRule().group(hypotheses)
 
 
 def test_a_row_has_the_crop_then_raters_then_modes(case, modes, words, pixels):
@@ -116,7 +116,7 @@ def test_members_are_fine_lines_behind_their_representative(case):
     h = Hypotheses(
         y, torch.tensor([[0.3, 0.25, 0.2, 0.1]]).expand(2, 4), torch.arange(4).expand(2, 4)
     )
-    grid = panels(plot_cases(case, h.modes(), ""), 2)
+    grid = panels(plot_cases(case, ModeRule().group(h), ""), 2)
     *behind, strong = outlines(grid[0, 3])
     np.testing.assert_allclose(outline_of(strong)[0], [9.5, 7.5, 16.5, 15.5])
     found = sorted(outline_of(line)[0].tolist() for line in behind)
@@ -129,7 +129,7 @@ def test_members_are_fine_lines_behind_their_representative(case):
 
 def test_a_small_probability_is_not_written_as_none(case):
     h = Hypotheses(torch.zeros(2, 1, 1, H, W), torch.full((2, 1), 2e-4), torch.zeros(2, 1).long())
-    assert panels(plot_cases(case, h.modes(), ""), 2)[0, 3].get_xlabel() == "2e-04"
+    assert panels(plot_cases(case, ModeRule().group(h), ""), 2)[0, 3].get_xlabel() == "2e-04"
 
 
 def test_an_empty_mask_is_said_to_be_empty(case, modes, words):
@@ -182,13 +182,13 @@ def test_the_panels_of_a_slice_show_one_part_of_it_with_every_mask(case, modes):
 def test_one_slice_with_one_answer_is_plotted(case, hypotheses, pixels):
     one = Case(case.x[:1], case.ys[:1, :1], case.q[:1, :1] * 2, case.id[:1], case.group[:1])
     h = Hypotheses(hypotheses.y[:1, :1], hypotheses.prob[:1, :1], hypotheses.code[:1, :1])
-    for figure in (plot_cases(one, h.modes(), "one"), plot_codes(one, h, "one")):
+    for figure in (plot_cases(one, ModeRule().group(h), "one"), plot_codes(one, h, "one")):
         assert pixels(figure).std() > 10
 
 
 def test_a_full_mask_has_the_edge_as_its_outline(case, pixels):
     h = Hypotheses(FULL.expand(2, 1, 1, H, W), torch.ones(2, 1), torch.zeros(2, 1).long())
-    figure = plot_cases(case, h.modes(), "")
+    figure = plot_cases(case, ModeRule().group(h), "")
     *_, strongest = outlines(panels(figure, 2)[0, 3])
     np.testing.assert_allclose(outline_of(strongest)[0], [-0.5, -0.5, W - 0.5, H - 0.5])
     assert not panels(figure, 2)[0, 0].patches  # the close-up is all of it
@@ -286,7 +286,7 @@ def test_samples_of_slices_are_not_ranked_and_carry_no_number(case, hypotheses, 
 
 def test_samples_that_are_grouped_are_ranked_by_their_share(case, hypotheses, words):
     samples = Hypotheses(hypotheses.y, torch.full((2, 3), 1 / 3), torch.full((2, 3), -1))
-    grid = panels(plot_cases(case, samples.modes(), ""), 2)
+    grid = panels(plot_cases(case, ModeRule().group(samples), ""), 2)
     assert [ax.get_xlabel() for ax in grid[0, 3:6]] == ["0.333", "0.333", "0.333"]
     assert [ax.get_xlabel() for ax in grid[1, 3:6]] == ["0.667", "0.333", ""]
     assert words(grid[1, -1]) == ["rest\n0.000"]

@@ -10,6 +10,7 @@ from mue.evaluation.compare import ComparedModel, Point
 from mue.evaluation.known import ModeEvaluation
 from mue.metrics.calibration import reliability
 from mue.metrics.interval import Interval
+from mue.modes import ModeRule
 from mue.plots.answers import plot_answers
 from mue.plots.cases import plot_cases
 from mue.plots.comparison import plot_comparison, plot_reliability, plot_sample_curve, plot_spread
@@ -20,7 +21,9 @@ from mue.types import Case, Hypotheses
 
 DOLLARS = r"a$\b$"  # as mathematics it cannot be parsed
 HALVES, BLACK = torch.full((1, 2), 0.5), torch.zeros(1, 1, 8, 8)
-ANSWERS = Hypotheses(BLACK[:, None].expand(1, 2, 1, 8, 8), HALVES, torch.tensor([[0, 1]])).modes()
+ANSWERS = ModeRule().group(
+    Hypotheses(BLACK[:, None].expand(1, 2, 1, 8, 8), HALVES, torch.tensor([[0, 1]]))
+)
 
 
 @pytest.fixture
@@ -64,7 +67,7 @@ def test_saving_a_figure_is_repeatable(hypotheses, tmp_path):
     """Nothing in a file tells the time or the version: the same figure is the same file."""
     x = torch.rand(2, 1, 4, 6)
     for name in ("one", "two"):
-        save_figure(plot_answers(x, hypotheses.modes(), "title"), tmp_path / name, dpi=50)
+        save_figure(plot_answers(x, ModeRule().group(hypotheses), "title"), tmp_path / name, dpi=50)
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
     Image.open(io.BytesIO((tmp_path / "one").read_bytes())).verify()
 

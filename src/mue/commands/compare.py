@@ -33,7 +33,7 @@ from mue.evaluation.compare import (
     sample_curve,
     single_pass,
 )
-from mue.inference.predictor import By
+from mue.modes import By
 from mue.runs.folder import commit
 from mue.runtime.atomic import check_folder, transaction
 from mue.runtime.devices import Device, device_name

@@ -30,7 +30,7 @@ from mue.evaluation.health import INPUTS, HealthReport, health
 from mue.evaluation.known import ModeEvaluation, evaluate_modes
 from mue.evaluation.raters import RaterEvaluation, evaluate_raters
 from mue.inference.load import find
-from mue.inference.predictor import By
+from mue.modes import By
 from mue.runs.folder import origin
 from mue.runtime.atomic import check_folder, transaction
 from mue.runtime.devices import Device

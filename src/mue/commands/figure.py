@@ -27,9 +27,10 @@ from mue.evaluation.compare import latent_samples, single_pass
 from mue.evaluation.known import ModeEvaluation, evaluate_modes
 from mue.evaluation.raters import RaterEvaluation, evaluate_raters
 from mue.inference.load import find
-from mue.inference.predictor import SAMPLES, By, Predictor
+from mue.inference.predictor import SAMPLES, Predictor
 from mue.metrics.calibration import reliability
 from mue.models.probunet import ProbUNet
+from mue.modes import By
 from mue.runs.log import read_log, read_validations
 from mue.runtime.atomic import check_folder, transaction
 from mue.runtime.devices import Device

@@ -27,9 +27,9 @@ from mue.inference.files import (
     require_different_names,
 )
 from mue.inference.load import find
-from mue.inference.predictor import By, Predictor
+from mue.inference.predictor import Predictor
 from mue.inference.segmentation import as_nifti, as_npz, segmentation
-from mue.modes import Modes
+from mue.modes import By, Modes
 from mue.runs.weights import weights_digest
 from mue.runtime.atomic import UNFINISHED, check_folder, transaction, write_atomic
 from mue.runtime.devices import Device, choose_device

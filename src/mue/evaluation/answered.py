@@ -16,7 +16,8 @@ from mue.data.prepared.store import Prepared
 from mue.data.random import check_seed
 from mue.data.source import Source
 from mue.errors import MueError
-from mue.inference.predictor import MIN_PROB, Predictor
+from mue.inference.predictor import Predictor
+from mue.modes import MIN_PROB
 from mue.objective import log_likelihood
 from mue.types import Case, Hypotheses
 

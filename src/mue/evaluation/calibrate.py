@@ -14,12 +14,12 @@ from mue.data.source import Source
 from mue.errors import MueError
 from mue.evaluation.answered import MAX_ANSWERS, Progress, propose_all
 from mue.evaluation.conformal import limit_for, reachable
-from mue.inference.predictor import MIN_PROB, Predictor
+from mue.inference.predictor import Predictor
 from mue.metrics.energy import distances, energy_distance
 from mue.metrics.overlap import dice
 from mue.metrics.ranked import AT_LEAST, ranked_before
 from mue.models.modal import Modal
-from mue.modes import Modes, Tree, linkage, modes_of
+from mue.modes import ModeRule, Modes, Tree, modes_of
 
 COVERAGE = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 """Shares of new raters for which it is found how many modes to show."""
@@ -144,8 +144,9 @@ def fit_calibration(
     search.step(closure)
     temperature, moved = log_t.detach().exp(), torch.where(idle == 0, shift.detach(), idle)
     each = (b.prob(temperature, moved) for b in batches)
-    prob = [p.where(p >= MIN_PROB, 0) for p in each]  # as `Predictor.group` has them
-    trees = [linkage(b.ss, p) for b, p in zip(batches, prob, strict=True)]
+    rule = ModeRule(predictor.kind)  # its cut is chosen here
+    prob = [rule.kept(p) for p in each]
+    trees = [rule.tree(b.ss, p) for b, p in zip(batches, prob, strict=True)]
     cut = _best_cut(batches, prob, trees)
     found = [_modes(b, p, tree, cut) for b, p, tree in zip(batches, prob, trees, strict=True)]
     score = torch.cat(

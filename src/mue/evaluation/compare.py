@@ -28,9 +28,10 @@ from mue.evaluation.answered import (
 )
 from mue.evaluation.known import evaluate_modes
 from mue.evaluation.raters import METRICS, evaluate_raters
-from mue.inference.predictor import MAX_SAMPLES, By, Predictor
+from mue.inference.predictor import MAX_SAMPLES, Predictor
 from mue.metrics.interval import Interval
 from mue.metrics.modes import mode_tv, nearest_mode
+from mue.modes import By
 
 SAMPLES = (16, 100, 1000)
 """How many samples are taken of a model that samples."""

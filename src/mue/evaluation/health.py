@@ -29,11 +29,11 @@ from mue.evaluation.answered import (
     spaced_items,
     split_batches,
 )
-from mue.inference.predictor import MIN_PROB, SAMPLES, Predictor
+from mue.inference.predictor import SAMPLES, Predictor
 from mue.metrics.energy import energy_distance
 from mue.metrics.interval import Interval, interval
 from mue.metrics.modes import distinct, mode_probabilities, mode_tv
-from mue.modes import Modes, euclidean_distance
+from mue.modes import MIN_PROB, Modes
 from mue.types import Case, Hypotheses
 
 INPUTS = 256
@@ -491,7 +491,7 @@ def _duplicates(codes: Sequence[CodeHealth]) -> Iterator[Finding]:
 def _wrong_prior(held: _Measured, predictor: Predictor) -> Iterator[Finding]:
     """Probabilities that are not the shares of the known answers."""
     calibrate = "Run `mue calibrate`, which fits the probabilities to held-back inputs."
-    if not predictor.codes or predictor.distance is euclidean_distance:
+    if not predictor.codes or predictor.kind == "vectors":
         calibrate = "Train on more inputs or stop earlier: this model cannot be calibrated."
     elif predictor.config.modes.coverage:
         calibrate = "Train on more inputs or stop earlier: this model is calibrated already."

@@ -31,7 +31,7 @@ from mue.evaluation.answered import (
     split_of_data,
 )
 from mue.evaluation.conformal import covered
-from mue.inference.predictor import By, Predictor
+from mue.inference.predictor import Predictor
 from mue.metrics import energy
 from mue.metrics.calibration import Reliability, annotated, brier, ece, presence, reliability
 from mue.metrics.energy import empirical, energy_distance, sample_indices
@@ -40,7 +40,7 @@ from mue.metrics.matching import hm_iou
 from mue.metrics.modes import distinct, mode_probabilities, mode_tv
 from mue.metrics.overlap import top_dice
 from mue.metrics.ranked import AT_LEAST, mode_shares, modes_for, ranked_before, rater_modes, up_to
-from mue.modes import Modes, linkage, modes_of, ungrouped
+from mue.modes import By, Modes
 from mue.runtime.atomic import write_atomic
 from mue.types import Case, Hypotheses
 
@@ -466,8 +466,7 @@ def _masks(predictor: Predictor, case: Case, h: Hypotheses, by: By, *, known: bo
     s, p, ys = predictor.masks(h.y), h.normalized().prob, predictor.masks(case.ys)
     d, first = energy.distances(s, ys), h.top(GROUPED).normalized()
     ss, iou = d.ss[:, :GROUPED, :GROUPED], 1 - d.sy[:, :GROUPED]
-    tree = linkage(ss, first.prob) if by == "mode" else ungrouped(ss)
-    modes = modes_of(first.y, first.prob, first.code, tree, predictor.cut)
+    modes = predictor.rule.group(first, by=by, distance=ss)
     true = distinct(d.yy, case.q) if known else None
     rater_mode = rater_modes(iou, modes.mode)
     return Masks(s, p, ys, case.q, h, d, modes, iou, rater_mode, case.ys, true)

@@ -23,12 +23,12 @@ from mue.evaluation.answered import (
     split_batches,
 )
 from mue.evaluation.raters import TOP
-from mue.inference.predictor import MIN_PROB, Predictor
+from mue.inference.predictor import Predictor
 from mue.metrics.calibration import ece
 from mue.metrics.energy import energy_distance
 from mue.metrics.modes import mode_probabilities, mode_tv
 from mue.metrics.ranked import AT_LEAST, mode_shares, rater_modes
-from mue.modes import euclidean_distance
+from mue.modes import MIN_PROB
 from mue.runs.log import ValidationRecord
 from mue.runtime import collectives
 from mue.training.state import Training
@@ -73,7 +73,7 @@ def _measure(predictor: Predictor, source: Source, validation: Source) -> Float[
     """The numbers of a `ValidationRecord`, from `score` on."""
     objective, known = predictor.config.objective, is_generated(predictor.config.data)
     # how like a known answer one of ours has to be, in 1 - distance
-    at_least = 1 - predictor.cut if predictor.distance is euclidean_distance else AT_LEAST
+    at_least = 1 - predictor.cut if predictor.kind == "vectors" else AT_LEAST
     found: list[tuple[Tensor, ...]] = []
     for case, h in _answers(predictor, validation):
         if known:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from typing import Any, Literal, cast, get_args, overload
+from typing import Any, cast, get_args, overload
 
 import numpy as np
 import torch
@@ -22,18 +22,17 @@ from mue.models.heads import Heads
 from mue.models.modal import Modal, View, top_codes
 from mue.models.probunet import ProbUNet
 from mue.modes import (
+    MIN_PROB,
+    By,
     Distance,
+    Kind,
+    ModeRule,
     Modes,
     Ranking,
     Tree,
-    class_distance,
-    class_masks,
-    euclidean_distance,
-    linkage,
-    mask_distance,
+    masks_of,
     modes_of,
     ranking,
-    ungrouped,
 )
 from mue.objective import pixel_values
 from mue.runtime.devices import physical_memory, threads_for
@@ -43,14 +42,10 @@ MAX_SAMPLES = 4096
 """Maximum number of samples of a baseline for an input."""
 SAMPLES = 100
 """How many samples of a baseline modes are formed of, where nothing else is said."""
-MIN_PROB = 1e-4
-"""Answers less probable than this are in no mode but in `rest`."""
 _MAPS, _MAPS_IN_STRIPS = 7, 2  # feature maps of the first level in memory at once, as measured
 _MAX_DECODED = 64  # codes that are all decoded: leaving some out would wait for the device
 AnyImage = Shaped[Tensor | np.ndarray, "..."] | Picture | Sequence[Any]
 """What a model can be asked about: an array, a picture of Pillow, or nested lists of numbers."""
-By = Literal["mode", "code"]
-"""Whether answers that are alike are grouped, or each stands alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,28 +304,37 @@ class Predictor:
 
     @torch.inference_mode()
     def group(self, h: Hypotheses | Answers, *, by: By = "mode", cut: float | None = None) -> Modes:
-        """Group answers of this model by the distance that suits their likelihood."""
-        prob, cut = h.prob.masked_fill(h.prob < MIN_PROB, 0), self.cut if cut is None else cut
-        if by == "code":
-            return modes_of(h.y, prob, h.code, ungrouped(self.distance(h.y, h.y)), cut)
-        tree, ranked = self._ranked(h.y, prob, cut)
-        return modes_of(h.y, prob, h.code, tree, cut, ranked)
+        """Group answers of this model by its rule, or at another `cut`."""
+        rule = self.rule if cut is None else replace(self.rule, cut=cut)
+        tree, ranked = self._ranked(h.y, h.prob, rule, by)
+        return modes_of(h.y, rule.kept(h.prob), h.code, tree, rule.cut, ranked)
 
-    def _ranked(self, y: Tensor, prob: Tensor, cut: float) -> tuple[Tree, Ranking]:
+    def _ranked(self, y: Tensor, prob: Tensor, rule: ModeRule, by: By) -> tuple[Tree, Ranking]:
         """The tree of answers, and its modes."""
-        tree = linkage(self.distance(y, y), prob)
-        return tree, ranking(tree, prob, cut)
+        tree = rule.tree(rule.distance(y, y), prob, by=by)
+        return tree, ranking(tree, rule.kept(prob), rule.cut)
+
+    @property
+    def kind(self) -> Kind:
+        """What its answers are."""
+        likelihood = self.config.objective.likelihood
+        if likelihood == "normal" or self.network.axes == 1:
+            return "vectors"
+        return "classes" if likelihood == "categorical" else "masks"
+
+    @property
+    def rule(self) -> ModeRule:
+        """Which of its answers are one mode."""
+        return ModeRule(self.kind, self.cut)
 
     @property
     def distance(self) -> Distance:
         """Of two answers: 1 - IoU, or where answers are no masks the l2 distance."""
-        kind = self.config.objective.likelihood
-        masks = mask_distance if kind == "bernoulli" else class_distance
-        return euclidean_distance if kind == "normal" or self.network.axes == 1 else masks
+        return self.rule.distance
 
     def masks(self, y: Float[Tensor, "b k c h w"]) -> Bool[Tensor, "b k c_ h w"]:
         """Answers as masks, one for each class that is not the background."""
-        return class_masks(y) if self.config.objective.likelihood == "categorical" else y > 0.5
+        return masks_of(y, self.kind)
 
     @property
     def cut(self) -> float:
@@ -340,9 +344,7 @@ class Predictor:
         """
         if chosen := self.config.modes.cut:
             return chosen
-        return (
-            0.5 if self.distance is not euclidean_distance else 2 * self.config.objective.deviation
-        )
+        return 2 * self.config.objective.deviation if self.kind == "vectors" else 0.5
 
     def limit_for(self, coverage: float) -> tuple[float, float]:
         """The least calibrated coverage that is enough, and the limit of `Modes.first` for it."""

@@ -15,7 +15,7 @@ from jaxtyping import Float32, Shaped, UInt8
 from mue.config.schema import Config
 from mue.data.images.image import RawImage
 from mue.errors import MueError
-from mue.modes import Modes
+from mue.modes import Modes, binary_masks
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,7 +71,7 @@ def segmentation(modes: Modes, source: RawImage, config: Config) -> Segmentation
         masks = torch.stack([each.argmax(dim=0) for each in y])
     else:  # where channels overlap, the last
         number = torch.arange(1, y.shape[1] + 1, dtype=torch.uint8)[:, None, None]
-        masks = torch.stack([((each > 0.5) * number).amax(dim=0) for each in y])
+        masks = torch.stack([(binary_masks(each) * number).amax(dim=0) for each in y])
     share = (modes.answer_prob[0] / modes.answer_prob[0].sum()).tolist()
     expected = torch.zeros(modes.answers.shape[2:])
     for p, answer in zip(share, modes.answers[0], strict=True):

@@ -17,7 +17,7 @@ from mue.inference.predictor import Answers, Predictor
 from mue.kernels.graphs import CudaGraph
 from mue.kernels.plan import first_line
 from mue.models.modal import Modal
-from mue.modes import Ranking, Tree
+from mue.modes import By, ModeRule, Ranking, Tree
 
 _SMALL = 1 << 21
 """Elements in the answers up to which a GPU waits for the host, and a graph pays."""
@@ -66,12 +66,12 @@ class GraphPredictor(Predictor):
             found = self._replay("answers", lambda x: answer(x, k, 0.0, generator), x, by=k)
             return _copy(found)
 
-    def _ranked(self, y: Tensor, prob: Tensor, cut: float) -> tuple[Tree, Ranking]:
-        if y.numel() > _GROUPED or not self._captures:
-            return super()._ranked(y, prob, cut)
+    def _ranked(self, y: Tensor, prob: Tensor, rule: ModeRule, by: By) -> tuple[Tree, Ranking]:
+        if by == "code" or y.numel() > _GROUPED or not self._captures:
+            return super()._ranked(y, prob, rule, by)
         rank = super()._ranked
         with self._lock:
-            found = self._replay("modes", lambda y, p: rank(y, p, cut), y, prob, by=cut)
+            found = self._replay("modes", lambda y, p: rank(y, p, rule, by), y, prob, by=rule.cut)
             return _copy(found[0]), _copy(found[1])
 
     def _replay(

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from mue.config.schema import Config
 from mue.errors import MueError
-from mue.inference.predictor import By, Predictor
-from mue.modes import Modes, modes_of, ungrouped
+from mue.inference.predictor import Predictor
+from mue.modes import By, Modes
 from mue.service.uploads import Upload
 
 MaskFormat = Literal["png", "rle", "none"]
@@ -93,8 +93,7 @@ def rank(
             "`coverage` is promised of modes at the calibrated cut; leave out `by` and `cut`"
         )
     if by == "code":
-        tree = ungrouped(modes.tree.distance)
-        modes = modes_of(modes.answers, modes.answer_prob, modes.answer_code, tree, modes.cut)
+        modes = modes.by_code()
     elif cut is not None:
         modes = modes.at(cut)
     if coverage is not None:

@@ -37,8 +37,8 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.formparsers import MultiPartParser
 
 from mue.errors import MueError
-from mue.inference.predictor import By, Predictor
-from mue.modes import Modes
+from mue.inference.predictor import Predictor
+from mue.modes import By, Modes
 from mue.service import examples as bundled
 from mue.service import schema
 from mue.service.answers import MaskFormat, as_json, class_names, is_label_map, png, rank

@@ -8,7 +8,7 @@ from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 from torch import Tensor
 
-from mue.modes import class_distance, euclidean_distance, linkage, mask_distance, modes_of
+from mue.modes import ModeRule, class_distance, euclidean_distance, linkage, mask_distance, modes_of
 from mue.types import Hypotheses
 
 
@@ -60,8 +60,8 @@ def test_the_distance_of_label_maps_is_the_mean_over_the_classes_present_in_eith
 
 
 def test_the_iou_of_vectors_is_refused():
-    with pytest.raises(ValueError, match=r"IoU distance is between images.*euclidean_distance"):
-        ranking([0.5, 0.5], [0.0, 1.0]).modes()
+    with pytest.raises(ValueError, match=r"IoU distance is between images.*kind vectors"):
+        ModeRule().group(ranking([0.5, 0.5], [0.0, 1.0]))
 
 
 # --- the tree -------------------------------------------------------------------------------------
@@ -114,10 +114,10 @@ def test_with_equal_weights_the_heights_are_those_of_scipy():
 
 def test_a_tree_can_be_cut_at_any_level_without_another():
     h = random_masks(8, 9)
-    modes = h.modes(cut=0.5)
+    modes = ModeRule(cut=0.5).group(h)
     counts = []
     for cut in (0.0, 0.25, 0.5, 0.75, 1.0):
-        other, again = modes.at(cut), h.modes(cut=cut)
+        other, again = modes.at(cut), ModeRule(cut=cut).group(h)
         assert torch.equal(other.prob, again.prob)
         assert torch.equal(other.mode, again.mode)
         counts.append(other.count)
@@ -131,7 +131,7 @@ def test_a_tree_can_be_cut_at_any_level_without_another():
 
 
 def test_a_mode_is_the_sum_of_its_members_and_may_overtake_a_single_answer():
-    modes = ranking([0.4, 0.35, 0.15], [0.0, 9.0, 9.2]).modes(gap, cut=1.0)
+    modes = ModeRule("vectors", cut=1.0).group(ranking([0.4, 0.35, 0.15], [0.0, 9.0, 9.2]))
     assert modes.prob[0].tolist() == pytest.approx([0.5, 0.4])
     assert modes.mode[0].tolist() == [1, 0, 0]
     assert modes.rest.item() == pytest.approx(0.1)
@@ -142,7 +142,7 @@ def test_a_mode_is_the_sum_of_its_members_and_may_overtake_a_single_answer():
 
 def test_the_representative_has_the_least_expected_distance_to_the_other_members():
     h = ranking([0.3, 0.25, 0.25, 0.2], [0.0, 0.4, 0.5, 0.9])
-    modes = h.modes(gap, cut=10.0)
+    modes = ModeRule("vectors", cut=10.0).group(h)
     expected = gap(h.y, h.y)[0] @ h.prob[0]
     assert modes.representative.item() == expected.argmin() == 1
     assert modes.y.item() == pytest.approx(0.4)
@@ -152,7 +152,7 @@ def test_the_representative_has_the_least_expected_distance_to_the_other_members
 @pytest.mark.parametrize("cut", [0.0, 0.3, 0.6])
 def test_modes_of_a_batch_are_whole_sorted_and_exact(cut):
     h = random_masks(32, 12)
-    modes = h.modes(cut=cut)
+    modes = ModeRule(cut=cut).group(h)
     d = mask_distance(h.y, h.y)
     assert (modes.prob[:, 1:] <= modes.prob[:, :-1]).all()
     torch.testing.assert_close(modes.rest, h.rest)
@@ -173,9 +173,9 @@ def test_modes_of_a_batch_are_whole_sorted_and_exact(cut):
 
 def test_one_input_does_not_depend_on_the_others_in_its_batch():
     h = random_masks(16, 10)
-    together = h.modes()
+    together = ModeRule().group(h)
     for i in range(16):
-        alone = Hypotheses(h.y[i : i + 1], h.prob[i : i + 1], h.code[i : i + 1]).modes()
+        alone = ModeRule().group(Hypotheses(h.y[i : i + 1], h.prob[i : i + 1], h.code[i : i + 1]))
         m = alone.prob.shape[1]
         assert torch.equal(alone.prob[0], together.prob[i, :m])
         assert not together.prob[i, m:].any()
@@ -183,13 +183,13 @@ def test_one_input_does_not_depend_on_the_others_in_its_batch():
 
 
 def test_answers_of_probability_0_are_in_no_mode():
-    modes = ranking([0.6, 0.4, 0.0, 0.0], [0.0, 5.0, 0.1, 7.0]).modes(gap, cut=1.0)
+    modes = ModeRule("vectors", cut=1.0).group(ranking([0.6, 0.4, 0.0, 0.0], [0.0, 5.0, 0.1, 7.0]))
     assert modes.mode[0].tolist() == [0, 1, -1, -1]
     assert modes.prob[0].tolist() == pytest.approx([0.6, 0.4])
 
 
 def test_the_first_modes_are_kept_up_to_a_limit_and_the_others_are_rest():
-    modes = ranking([0.5, 0.3, 0.1, 0.05], [0.0, 5.0, 9.0, 5.1]).modes(gap, cut=1.0)
+    modes = ModeRule("vectors", cut=1.0).group(ranking([0.5, 0.3, 0.1, 0.05], [0.0, 5.0, 9.0, 5.1]))
     assert modes.prob[0].tolist() == pytest.approx([0.5, 0.35, 0.1])
     for limit, count in ((0.0, 1), (0.49, 1), (0.6, 2), (0.9, 3)):
         kept = modes.first(limit, coverage=0.9)
@@ -204,13 +204,13 @@ def test_the_first_modes_are_kept_up_to_a_limit_and_the_others_are_rest():
 
 def test_grouping_is_the_same_twice():
     h = random_masks(16, 16)
-    one, two = h.modes(), h.modes()
+    one, two = ModeRule().group(h), ModeRule().group(h)
     assert all(torch.equal(getattr(one, n), getattr(two, n)) for n in ("prob", "mode", "spread"))
 
 
 def test_entropy_of_modes_is_at_most_that_of_their_answers():
     h = random_masks(16, 10)
-    assert (h.modes().entropy() <= h.entropy() + 1e-6).all()
-    tree = h.modes().tree
+    assert (ModeRule().group(h).entropy() <= h.entropy() + 1e-6).all()
+    tree = ModeRule().group(h).tree
     alone = modes_of(h.y, h.prob, h.code, tree, 0.0).cpu()
     assert (alone.entropy() <= h.entropy() + 1e-6).all()

@@ -1,11 +1,10 @@
-"""Modes: answers that are alike, grouped by a tree that can be cut at any level.
+"""Modes: the groups of a tree that is cut at a level, ranked by their probability.
 
 Axes as in `mue.types`: b batch, k answers, m modes, `*y` the axes of one answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
@@ -15,134 +14,8 @@ from torch import Tensor
 
 from mue.errors import MueError
 from mue.metrics.modes import entropy
-from mue.metrics.overlap import iou_distance
 from mue.metrics.ranked import up_to
-
-Distance = Callable[[Tensor, Tensor], Tensor]
-"""Distance of every pair of answers: (b m *y), (b n *y) -> (b m n)."""
-
-
-def mask_distance(a: Float[Tensor, "b m *y"], b: Float[Tensor, "b n *y"]) -> Float[Tensor, "b m n"]:
-    """1 - IoU of every pair of probability maps, each cut at one half."""
-    _require_images(a)
-    s = a > 0.5
-    return iou_distance(s, s if b is a else b > 0.5)
-
-
-def class_distance(
-    a: Float[Tensor, "b m *y"], b: Float[Tensor, "b n *y"]
-) -> Float[Tensor, "b m n"]:
-    """1 - IoU of every pair of label maps, the mean over the classes present in either.
-
-    A pixel belongs to its most probable class. The background, which is present in all of them and
-    makes all of them alike, does not count.
-    """
-    _require_images(a)
-    s = class_masks(a)
-    return iou_distance(s, s if b is a else class_masks(b))
-
-
-def class_masks(y: Float[Tensor, "b k c h w"]) -> Bool[Tensor, "b k c_ h w"]:
-    """The mask of each class but the first, the background: pixels where it is most probable.
-
-    >>> class_masks(torch.tensor([0.2, 0.3, 0.5]).view(1, 1, 3, 1, 1)).flatten()
-    tensor([False,  True])
-    """
-    classes = torch.arange(1, y.shape[2], device=y.device)
-    return y.argmax(dim=2, keepdim=True) == classes[:, None, None]
-
-
-def euclidean_distance(
-    a: Float[Tensor, "b m *y"], b: Float[Tensor, "b n *y"]
-) -> Float[Tensor, "b m n"]:
-    """The l2 distance of every pair."""
-    return torch.cdist(a.flatten(2).float(), b.flatten(2).float())
-
-
-def _require_images(a: Tensor) -> None:
-    if a.ndim != 5:
-        raise MueError(
-            "the IoU distance is between images, b k c h w, and these answers have "
-            f"{a.ndim} axes; pass another `distance`, such as mue.modes.euclidean_distance"
-        )
-
-
-# --- the tree -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Tree:
-    """How the answers to each input are joined, step by step, into fewer and fewer groups.
-
-    A group is named by its first answer. Every answer names a group until, at `height`, that group
-    is joined to the one of `parent`; the last group of all has the height infinity.
-
-    Attributes:
-        distance: Distance of every pair of answers.
-        parent: The group that each answer's group is joined to.
-        height: Distance of the two groups; it never falls on the way to the last group.
-    """
-
-    distance: Float[Tensor, "b k k"]
-    parent: Int[Tensor, "b k"]
-    height: Float[Tensor, "b k"]
-
-    def groups(self, cut: float) -> Int[Tensor, "b k"]:
-        """The group of each answer when groups farther apart than `cut` stay apart.
-
-        >>> d = torch.tensor([[[0.0, 0.2, 1.0], [0.2, 0.0, 1.0], [1.0, 1.0, 0.0]]])
-        >>> linkage(d, torch.tensor([[0.5, 0.3, 0.2]])).groups(0.5)
-        tensor([[0, 0, 2]])
-        """
-        k = self.parent.shape[1]
-        itself = torch.arange(k, device=self.parent.device)
-        group = torch.where(self.height <= cut, self.parent, itself)
-        for _ in range((k - 1).bit_length()):  # each pass doubles how far an answer has climbed
-            group = group.gather(1, group)
-        return group
-
-
-def ungrouped(distance: Float[Tensor, "b k k"]) -> Tree:
-    """The tree that joins nothing: each answer is a mode."""
-    b, k, _ = distance.shape
-    parent = torch.arange(k, device=distance.device).repeat(b, 1)
-    return Tree(distance, parent, torch.full_like(parent, torch.inf, dtype=torch.double))
-
-
-def linkage(distance: Float[Tensor, "b k k"], prob: Float[Tensor, "b k"]) -> Tree:
-    """Weighted average linkage: the two nearest groups are joined until one is left.
-
-        d(A, B) = sum_{i in A, j in B} p_i p_j d_ij / (p(A) p(B))
-
-    Answers of probability 0 are joined to nothing. In a tie the most probable answers come first.
-    """
-    b, k = prob.shape
-    d, weight = distance.double(), prob.double()
-    alone = torch.eye(k, dtype=torch.bool, device=d.device) | (weight <= 0)[:, None]
-    d = d.masked_fill(alone | alone.mT, torch.inf)
-    weight = weight.clamp_min(torch.finfo(torch.double).tiny)
-    row, nowhere = torch.arange(b, device=d.device), torch.full_like(d[:, 0], torch.inf)
-    joins: list[tuple[Tensor, Tensor, Tensor]] = []
-    for _ in range(k - 1):  # each step is a few batched operations: k is small, b may be large
-        height, pair = d.flatten(1).min(dim=1)
-        i, j = pair // k, pair % k
-        joins.append((i, j, height))
-        both = torch.stack([i, j], dim=1)
-        share = weight.gather(1, both)
-        total = share.sum(dim=1, keepdim=True)
-        joined = (share.unsqueeze(2) * d[row[:, None], both]).sum(dim=1) / total
-        d[row, i], d[row, :, i] = joined, joined
-        d[row, j], d[row, :, j] = nowhere, nowhere
-        weight.scatter_(1, i[:, None], total)
-    tree = ungrouped(distance)
-    if joins:
-        i, j, height = (torch.stack(each, dim=1) for each in zip(*joins, strict=True))
-        tree.parent.scatter_(1, j, i)
-        tree.height.scatter_(1, j, height)
-    return tree
-
-
-# --- the modes ------------------------------------------------------------------------------------
+from mue.modes.linkage import Tree, ungrouped
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +77,11 @@ class Modes:
     def at(self, cut: float) -> Modes:
         """The modes of the same tree, cut at another level."""
         return modes_of(self.answers, self.answer_prob, self.answer_code, self.tree, cut)
+
+    def by_code(self) -> Modes:
+        """Each answer as a mode of its own."""
+        tree = ungrouped(self.tree.distance)
+        return modes_of(self.answers, self.answer_prob, self.answer_code, tree, self.cut)
 
     def first(self, limit: float, *, coverage: float | None = None) -> Modes:
         """The modes before which at most `limit` of the probability is ranked: always the first."""
