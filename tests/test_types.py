@@ -1,7 +1,12 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
 
+from mue.data.synthetic.guess import GuessingGame
+from mue.data.synthetic.toy import Bars
+from mue.data.synthetic.vector import Rotations
 from mue.types import Case, Hypotheses, Terms
 
 
@@ -44,6 +49,17 @@ def test_names_of_a_case_that_do_not_fit_its_inputs_are_refused():
     q = torch.tensor([[0.5, 0.5]])
     with pytest.raises(ValueError, match=r"a Case of 1 inputs needs as many .* got 2 and 1"):
         Case(torch.zeros(1, 1), torch.zeros(1, 2, 1), q, ("a", "b"), ("g",))
+
+
+def test_a_case_says_whether_its_answers_are_all_there_are():
+    """Generated data do; what some raters answered is the default."""
+    one = Case(torch.zeros(1, 1), torch.zeros(1, 1, 1), torch.ones(1, 1), ("a",), ("g",))
+    assert (one.known, one.patients) == (False, False)
+    said = replace(one, known=True, patients=True).cpu()
+    assert (said.known, said.patients) == (True, True)
+    for source in (Bars(), Rotations(), GuessingGame("test")):
+        case = source.case(torch.arange(2))
+        assert (case.known, case.patients) == (True, False)
 
 
 def test_the_total_is_the_sum_of_the_terms():

@@ -8,7 +8,7 @@ c h w for images, c for vectors.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -41,6 +41,9 @@ class Case:
         q: Weight of each answer; sums to 1 for each input.
         id: A name for each input, unique within its data set.
         group: What a report may group by: the category of a guessing game, the patient of a scan.
+        known: Whether `ys` are all answers there are and `q` their true probabilities, and not
+            what some raters answered.
+        patients: Whether `group` is the patient; then inputs of one are not independent.
     """
 
     x: Float[Tensor, "b *x"]
@@ -48,6 +51,8 @@ class Case:
     q: Float[Tensor, "b m"]
     id: tuple[str, ...]
     group: tuple[str, ...]
+    known: bool = False
+    patients: bool = False
 
     def __post_init__(self) -> None:
         """Refuse weights that are no distribution, and names that do not fit the inputs."""
@@ -62,7 +67,7 @@ class Case:
 
     def cpu(self) -> Case:
         """The same cases in the memory of the host."""
-        return Case(self.x.cpu(), self.ys.cpu(), self.q.cpu(), self.id, self.group)
+        return replace(self, x=self.x.cpu(), ys=self.ys.cpu(), q=self.q.cpu())
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,8 @@ from PIL import Image
 from mue.cli import main as cli
 from mue.commands.demo import DEMO, DemoResult, demo
 from mue.commands.figure import FigureResult, figure
-from mue.commands.report import load_models, report
+from mue.commands.models import load_models
+from mue.commands.report import report
 from mue.config.presets import preset
 from mue.data.synthetic.toy import Bars
 from mue.errors import printable

@@ -7,7 +7,7 @@ import torch
 
 import mue
 from mue.commands import compare as comparing
-from mue.commands.report import load_models
+from mue.commands.models import load_models
 from mue.errors import MueError
 from mue.evaluation.compare import compare_models
 from mue.inference import load as loading

@@ -6,7 +6,7 @@ from PIL import Image
 
 import mue
 from mue.commands.figure import _ambiguous, _title
-from mue.commands.report import load_models
+from mue.commands.models import load_models
 from mue.evaluation.raters import evaluate_raters
 
 

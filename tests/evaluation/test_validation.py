@@ -152,19 +152,28 @@ def test_a_baseline_is_validated_too_and_has_no_codes(tiny, what):
     assert math.isfinite(found.nll)
 
 
+class Annotated(Bars):
+    """Bars of which it is not said that their answers are all there are."""
+
+    def case(self, index):
+        return dataclasses.replace(super().case(index), known=False)
+
+
 def test_the_answers_of_data_of_ones_own_are_those_of_raters(bars):
+    """Unless its cases say that they are all there are, whatever it is called."""
     named = dataclasses.replace(bars.config.data, name="own")
     own = Training(dataclasses.replace(bars.config, data=named), CPU)
-    assert validate(own, Bars(), Bars(seed=1)).metric == "ged"
+    for training in (own, bars):
+        assert validate(training, Bars(), Annotated(seed=1)).metric == "ged"
+        assert validate(training, Bars(), Bars(seed=1)).metric == "mode_tv"
 
 
 class OneRotation(Rotations):
     """Points of which one answer each is known, as of most data."""
 
     def case(self, index):
-        return dataclasses.replace(
-            super().case(index), ys=self.pair(index).y, q=torch.ones(len(index), 1)
-        )
+        one, q = self.pair(index).y, torch.ones(len(index), 1)
+        return dataclasses.replace(super().case(index), ys=one, q=q, known=False)
 
 
 def test_vectors_of_ones_own_are_scored_by_their_distance_to_what_is_known():

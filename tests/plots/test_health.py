@@ -71,7 +71,8 @@ def test_what_is_wrong_with_a_code_is_red(report):
 
 
 def test_masks_are_outlined_on_their_slice(report):
-    figure = plot_health(report, "", outlines=True)
+    patients = replace(report, case=replace(report.case, patients=True))
+    figure = plot_health(patients, "")
     dark, bright = figure.axes[2], figure.axes[7]
     for ax, row in ((dark, 0), (bright, 1)):
         assert np.array_equal(np.asarray(ax.images[0].get_array()), report.case.x[row, 0])

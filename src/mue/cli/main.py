@@ -35,15 +35,16 @@ from mue.commands.figure import figure
 from mue.commands.import_folder import import_folder
 from mue.commands.import_lidc import import_lidc
 from mue.commands.inspect import inspect
+from mue.commands.models import Model
 from mue.commands.new import new
+from mue.commands.paths import Paths
 from mue.commands.predict import Format, predict
-from mue.commands.report import HEALTH, Model, Paths
 from mue.commands.serve import serve
 from mue.config.auto import EXAMPLE, Choice, choose
 from mue.config.presets import PRESETS, Baseline, Schedule, preset
 from mue.config.schema import Config
 from mue.errors import MueError, printable
-from mue.runs.folder import CONFIG, load_config
+from mue.runs.folder import CONFIG, HEALTH, load_config
 from mue.runs.log import (
     LogRecord,
     NonFiniteError,

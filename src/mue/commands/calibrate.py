@@ -10,7 +10,8 @@ from typing import Any
 
 from torch import Tensor
 
-from mue.commands.report import Progress, load_models, progress_of
+from mue.commands.models import load_models
+from mue.commands.progress import Progress, progress_of
 from mue.data.build import build_source, check_data
 from mue.data.prepared.store import open_prepared, verify_prepared
 from mue.data.source import Source

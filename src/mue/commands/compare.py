@@ -11,15 +11,9 @@ from typing import Any
 
 import torch
 
-from mue.commands.report import (
-    Model,
-    Progress,
-    check_report,
-    load_models,
-    progress_of,
-    save_report,
-    weights_of,
-)
+from mue.commands.models import Model, load_models, weights_of
+from mue.commands.progress import Progress, progress_of
+from mue.commands.report import check_report, save_report
 from mue.data.build import check_data
 from mue.data.prepared.splits import Split
 from mue.data.prepared.store import open_prepared, verify_prepared

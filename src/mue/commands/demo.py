@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from mue.commands.figure import plot_modes
-from mue.commands.report import Progress, load_models, progress_of, report, save_report
+from mue.commands.models import load_models
+from mue.commands.progress import Progress, progress_of
+from mue.commands.report import report, save_report
 from mue.evaluation.known import evaluate_modes
 from mue.runtime.atomic import check_folder, transaction
 

@@ -7,20 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mue.commands.report import (
-    FIGURES,
-    LoadedModel,
-    Model,
-    Progress,
-    check_report,
-    load_models,
-    output_folder,
-    progress_of,
-    report,
-    save_health,
-    save_report,
-    weights_of,
-)
+from mue.commands.models import LoadedModel, Model, load_models, output_folder, weights_of
+from mue.commands.progress import Progress, progress_of
+from mue.commands.report import check_report, report, save_report
 from mue.data.build import build_source, check_data
 from mue.data.prepared.splits import Split
 from mue.data.prepared.store import open_prepared, verify_prepared
@@ -31,7 +20,7 @@ from mue.evaluation.known import ModeEvaluation, evaluate_modes
 from mue.evaluation.raters import RaterEvaluation, evaluate_raters
 from mue.inference.load import find
 from mue.modes import By
-from mue.runs.folder import origin
+from mue.runs.folder import FIGURES, origin
 from mue.runtime.atomic import check_folder, transaction
 from mue.runtime.devices import Device
 
@@ -113,13 +102,15 @@ def evaluate(
     content = {**report(loaded, scores), "identity": identity, "health": found.report()}
     if target is None:
         return EvaluationResult(scores, found, content, ())
+    from mue.plots.health import save_health
+
     with transaction():
         files = [save_report(target / f"report-{split}.json", content)]
         if isinstance(scores, RaterEvaluation):
             files.append(target / f"slices-{split}.csv")
             scores.save_table(files[-1])
         figure = target / FIGURES / f"health-{split}.png"
-        files += save_health(found, figure, loaded.name, outlines=data is not None)
+        files += save_health(found, figure, loaded.name)
     return EvaluationResult(scores, found, content, tuple(files))
 
 

@@ -4,7 +4,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from mue.commands.report import Progress
+from mue.commands.progress import Progress
 from mue.data.folder.exporter import export_cases
 from mue.data.prepared.store import open_prepared, verify_prepared
 

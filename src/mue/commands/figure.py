@@ -9,15 +9,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from mue.commands.report import (
-    FIGURES,
-    LoadedModel,
-    Model,
-    Progress,
-    load_models,
-    output_folder,
-    progress_of,
-)
+from mue.commands.models import LoadedModel, Model, load_models, output_folder
+from mue.commands.progress import Progress, progress_of
 from mue.data.build import build_source, check_data
 from mue.data.prepared.splits import Split
 from mue.data.prepared.store import open_prepared, verify_prepared
@@ -31,6 +24,7 @@ from mue.inference.predictor import SAMPLES, Predictor
 from mue.metrics.calibration import reliability
 from mue.models.probunet import ProbUNet
 from mue.modes import By
+from mue.runs.folder import FIGURES
 from mue.runs.log import read_log, read_validations
 from mue.runtime.atomic import check_folder, transaction
 from mue.runtime.devices import Device

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from mue.commands.import_lidc import ImportResult
-from mue.commands.report import Progress
+from mue.commands.progress import Progress
 from mue.data.folder import layout
 from mue.data.folder.importer import encode_cases, is_ct
 from mue.data.images.image import Axis

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from mue.commands.report import Paths, Progress, paths_of
+from mue.commands.paths import Paths, paths_of
+from mue.commands.progress import Progress
 from mue.data.lidc.importer import detect_form, read_items
 from mue.data.prepared.item import Rejected
 from mue.data.prepared.store import open_prepared, write_prepared

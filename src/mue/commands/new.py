@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from mue.commands.report import Progress
+from mue.commands.progress import Progress
 from mue.data.folder.layout import DATASET
 from mue.data.synthetic.digits import MnistSplit
 from mue.data.synthetic.two_digits import LABELS, RATER_WEIGHTS, two_digits

@@ -13,7 +13,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 from torch import Tensor
 
-from mue.commands.report import LoadedModel, Model, Paths, Progress, load_models, paths_of
+from mue.commands.models import LoadedModel, Model, load_models
+from mue.commands.paths import Paths, paths_of
+from mue.commands.progress import Progress
 from mue.data.images.image import Axis, RawImage
 from mue.errors import MueError
 from mue.inference.files import (

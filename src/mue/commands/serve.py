@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from mue.commands.report import Model, load_models
+from mue.commands.models import Model, load_models
 from mue.errors import MueError
 from mue.inference.predictor import Predictor
 from mue.runtime.devices import Device

@@ -14,11 +14,10 @@ from torch import nn
 
 from mue.acceleration import accelerated
 from mue.commands.calibrate import INPUTS, calibrate_predictor, check_images
-from mue.commands.report import FIGURES, HEALTH, save_health, save_report
+from mue.commands.report import save_report
 from mue.config.schema import Config
 from mue.data.build import build_source, check_data, check_shapes
 from mue.data.prefetch import no_prefetching
-from mue.data.prepared.dataset import Slices
 from mue.data.prepared.store import open_prepared, verify_prepared
 from mue.data.source import Source
 from mue.errors import MueError
@@ -27,7 +26,17 @@ from mue.evaluation.validation import predictor_of, validate, validation_source
 from mue.inference.load import load
 from mue.models.learner import Learner
 from mue.nn.backbone import Backbone
-from mue.runs.folder import CONFIG, STATE, WEIGHTS, RunError, load_config, origin, save_config
+from mue.runs.folder import (
+    CONFIG,
+    FIGURES,
+    HEALTH,
+    STATE,
+    WEIGHTS,
+    RunError,
+    load_config,
+    origin,
+    save_config,
+)
 from mue.runs.log import (
     LOG,
     LogRecord,
@@ -409,13 +418,14 @@ def _judge(
     folder: Path, training: Training, source: Source, validation: Source, title: str
 ) -> None:
     """Write the health report of the exported model."""
+    from mue.plots.health import save_health
+
     network = cast("Any", copy.deepcopy(training.network))
     predictor = load(folder, network=network, device=training.device, half=False, accelerate=False)
     inputs = training.config.train.validate_inputs
     found = health(predictor, validation, train=source, inputs=inputs)
     save_report(folder / HEALTH, found.report())
-    outlines = isinstance(source, Slices)
-    save_health(found, folder / FIGURES / "health.png", title, outlines=outlines)
+    save_health(found, folder / FIGURES / "health.png", title)
 
 
 @contextlib.contextmanager

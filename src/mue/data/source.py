@@ -35,3 +35,14 @@ class Source(Protocol):
     def case(self, index: Int[Tensor, " b"]) -> Case:
         """Inputs, each with all of its answers and their probabilities: evaluation."""
         ...
+
+
+@runtime_checkable
+class SeveralSizes(Protocol):
+    """A finite data set of images of several sizes, of which those of one size can be a batch.
+
+    Images of one size follow one another.
+    """
+
+    sizes: list[tuple[int, int]]
+    """Height and width of each image."""

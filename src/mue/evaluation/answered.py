@@ -8,13 +8,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from mue.config.schema import DataConfig, ObjectiveConfig
-from mue.data.build import SOURCES
+from mue.config.schema import ObjectiveConfig
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.splits import Split
 from mue.data.prepared.store import Prepared
 from mue.data.random import check_seed
-from mue.data.source import Source
+from mue.data.source import SeveralSizes, Source
 from mue.errors import MueError
 from mue.inference.predictor import Predictor
 from mue.modes import MIN_PROB
@@ -38,14 +37,6 @@ def check_inputs(inputs: int) -> None:
     """Refuse a number of inputs that none can be generated of, or no loop could count."""
     if not 1 <= inputs <= _MAX_INPUTS:
         raise MueError(f"`inputs` must be in 1..{_MAX_INPUTS}, got {inputs}")
-
-
-def is_generated(config: DataConfig) -> bool:
-    """Whether the known answers of a case are all there are, each a mode with its probability.
-
-    Those of prepared slices, and of data sets of one's own, are what some raters answered.
-    """
-    return config.name in SOURCES and config.name != "slices"
 
 
 def propose_all(
@@ -81,11 +72,11 @@ def split_of_data(predictor: Predictor, prepared: Prepared, split: Split) -> Sli
 def split_batches(
     source: Source, index: Int[Tensor, " b"], batch: int
 ) -> Iterator[Int[Tensor, " n"]]:
-    """The items in parts of at most `batch`; prepared images in parts of one size.
+    """The items in parts of at most `batch`, images in parts of one size.
 
     Of large images there are fewer in a part, so that memory is bounded.
     """
-    if not isinstance(source, Slices):
+    if not isinstance(source, SeveralSizes):
         yield from index.split(batch)
         return
     size = torch.tensor([source.sizes[i] for i in index.tolist()])
@@ -96,7 +87,7 @@ def split_batches(
 
 def of_one_size(source: Source, index: Int[Tensor, " b"]) -> Int[Tensor, " n"]:
     """The items that have the size of the first one, and so can be a batch with it."""
-    if not isinstance(source, Slices):
+    if not isinstance(source, SeveralSizes):
         return index
     size = [source.sizes[i] for i in index.tolist()]
     return index[torch.tensor([s == size[0] for s in size], device=index.device)]

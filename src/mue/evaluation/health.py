@@ -15,7 +15,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from mue.data.prepared.dataset import Slices
 from mue.data.source import Source
 from mue.evaluation.answered import (
     IN_USE,
@@ -23,7 +22,6 @@ from mue.evaluation.answered import (
     Progress,
     answer_log_likelihood,
     check_inputs,
-    is_generated,
     joint_distances,
     of_one_size,
     spaced_items,
@@ -338,6 +336,7 @@ def _measure(
     generator = torch.Generator().manual_seed(0)
     found: list[tuple[Tensor, ...]] = []
     names: list[tuple[str, str]] = []
+    known = patients = False
     for items in split_batches(source, index, _BATCH):
         case = source.case(items)
         h = predictor.propose(case.x, k, min_prob=_min_prob(k), generator=generator)
@@ -347,10 +346,9 @@ def _measure(
         of_codes = _of_codes(predictor, case, h, modes, ss, yy)
         found.append(tuple(t.cpu() for t in (*of_input, *of_codes)))
         names += zip(case.id, case.group, strict=True)
+        known, patients = case.known, case.patients
         if progress is not None:
             progress(len(names), len(index))
-    patients = isinstance(source, Slices)
-    known = source.known if patients else is_generated(predictor.config.data)
     unit = np.unique([name[patients] for name in names], return_inverse=True)[1]
     return _Measured(
         index,

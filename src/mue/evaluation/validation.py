@@ -17,7 +17,6 @@ from mue.data.source import Source
 from mue.evaluation.answered import (
     answer_log_likelihood,
     codes_in_use,
-    is_generated,
     joint_distances,
     spaced_items,
     split_batches,
@@ -58,25 +57,30 @@ def validate(training: Training, source: Source, validation: Source) -> Validati
     `source` is what is trained on. The first process computes and the others wait for its numbers,
     so that all of them decide alike.
     """
-    numbers = torch.zeros(5, dtype=torch.float64)
+    numbers = torch.zeros(6, dtype=torch.float64)
     predictor = predictor_of(training, training.ema)
     if collectives.rank() == 0:
         numbers.copy_(_measure(predictor, source, validation))
     collectives.all_sum_(numbers)
-    score, nll, train_nll, error, codes = numbers.tolist()
-    metric = "mode_tv" if is_generated(training.config.data) else "ged"
+    score, nll, train_nll, error, codes, by_modes = numbers.tolist()
+    metric = "mode_tv" if by_modes else "ged"
     return ValidationRecord(training.step, metric, score, nll, train_nll, error, int(codes))
 
 
 @torch.inference_mode()
-def _measure(predictor: Predictor, source: Source, validation: Source) -> Float[Tensor, "5"]:
-    """The numbers of a `ValidationRecord`, from `score` on."""
-    objective, known = predictor.config.objective, is_generated(predictor.config.data)
+def _measure(predictor: Predictor, source: Source, validation: Source) -> Float[Tensor, "6"]:
+    """The numbers of a `ValidationRecord`, from `score` on, and 1 where the score is `mode_tv`.
+
+    That of images of patients is `ged`, even where the probabilities of their answers are known:
+    several of these may be equal.
+    """
+    objective, by_modes = predictor.config.objective, False
     # how like a known answer one of ours has to be, in 1 - distance
     at_least = 1 - predictor.cut if predictor.kind == "vectors" else AT_LEAST
     found: list[tuple[Tensor, ...]] = []
     for case, h in _answers(predictor, validation):
-        if known:
+        by_modes = case.known and not case.patients
+        if by_modes:
             p, q = mode_probabilities(h.y, h.prob, case.ys), case.q
             score = mode_tv(p, q)
         else:
@@ -92,8 +96,9 @@ def _measure(predictor: Predictor, source: Source, validation: Source) -> Float[
         negative_log_likelihood(h, case, objective).cpu() for case, h in _answers(predictor, source)
     ]
     codes = torch.tensor(codes_in_use(predictor.codes, code, prob))
-    means = (t.double().mean() for t in (score, nll, torch.cat(seen), ece(p, q), codes))
-    return torch.stack(list(means))
+    known = torch.tensor(by_modes)
+    columns = (score, nll, torch.cat(seen), ece(p, q), codes, known)
+    return torch.stack([t.double().mean() for t in columns])
 
 
 def _answers(predictor: Predictor, source: Source) -> Iterator[tuple[Case, Hypotheses]]:

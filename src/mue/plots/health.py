@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,17 +21,27 @@ from mue.plots.panels import (
     show_slice,
     window_around,
 )
-from mue.plots.style import BLUE, GREY, INK, RED, SMALL, legend_below, new_figure, style_axes
+from mue.plots.style import (
+    BLUE,
+    GREY,
+    INK,
+    RED,
+    SMALL,
+    legend_below,
+    new_figure,
+    save_figure,
+    style_axes,
+)
 
 _CODES = 12
 _PAGE = 9.8  # inches
 
 
-def plot_health(report: HealthReport, title: str, *, outlines: bool = False) -> Figure:
+def plot_health(report: HealthReport, title: str) -> Figure:
     """A column for each code in use, the most probable first, and below it the code's share.
 
     A column has the answers of the code to a few inputs, and is marked in red where there is a
-    finding about the code. With `outlines` the answers are masks, shown on
+    finding about the code. Answers to images of patients are masks, shown on
     their slice. Vectors of two numbers are points; of longer ones only the shares are shown.
     """
     if not report.codes:
@@ -49,13 +60,20 @@ def plot_health(report: HealthReport, title: str, *, outlines: bool = False) -> 
         legend_below(figure, 2)
         if images:
             axes = [[figure.add_subplot(grid[i, j]) for j in range(columns)] for i in range(b)]
-            _show_images(np.array(axes), report, codes, outlines=outlines)
+            _show_images(np.array(axes), report, codes, outlines=case.patients)
         elif rows:
             points = grid[0, :].subgridspec(1, b)
             _show_points([figure.add_subplot(points[i]) for i in range(b)], report, codes)
         if more := len(report.codes) - len(codes):
             shares.set_xlabel(f"codes left out: {more}", fontsize=SMALL, color=GREY)
     return figure
+
+
+def save_health(report: HealthReport, path: Path, title: str) -> list[Path]:
+    """Write the figure of a model; one without codes has none."""
+    if not report.codes:
+        return []
+    return [save_figure(plot_health(report, title), path)]
 
 
 def _label(report: HealthReport, c: CodeHealth) -> tuple[str, str]:

@@ -4,6 +4,8 @@
     weights.safetensors  θ as it is evaluated
     state.safetensors    all that `Training` holds, the best weights by validation among it
     log.jsonl            a line every few steps, and one for each validation
+    health.json          what a training says of the health of its model
+    figures/             the plots
 
 Each file is replaced in one step of the file system, so a reader finds the old one or the new one,
 never a part. No pickle anywhere.
@@ -22,6 +24,7 @@ from mue.errors import MueError
 from mue.runtime.atomic import write_atomic
 
 CONFIG, WEIGHTS, STATE = "config.json", "weights.safetensors", "state.safetensors"
+HEALTH, FIGURES = "health.json", "figures"
 _LARGEST_CONFIG = 1 << 20
 
 

@@ -151,6 +151,8 @@ class Slices:
             q=self._q[which].to(self.device),
             id=tuple(self.rows[i].id for i in listed),
             group=tuple(self.rows[i].patient for i in listed),
+            known=self.known,
+            patients=True,
         )
 
     def _one_size(self) -> Size:

@@ -67,6 +67,7 @@ class GuessingGame:
             q=self._prob[category],
             id=tuple(f"round-{i}" for i in index.tolist()),
             group=tuple(names[c] for c in category.tolist()),
+            known=True,
         )
 
     def _generate(self, index: Int[Tensor, " b"]) -> tuple[Tensor, Tensor, Tensor]:

@@ -42,6 +42,7 @@ class Bars:
             q=self._prob[kind],
             id=tuple(f"bars-{i}" for i in index.tolist()),
             group=tuple(names[k] for k in kind.tolist()),
+            known=True,
         )
 
     def _generate(self, index: Int[Tensor, " b"]) -> tuple[Tensor, Tensor, Tensor, Tensor]:

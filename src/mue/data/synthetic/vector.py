@@ -50,6 +50,7 @@ class Rotations:
             q=self._prob[kind],
             id=tuple(f"point-{i}" for i in index.tolist()),
             group=tuple(names[k] for k in kind.tolist()),
+            known=True,
         )
 
     def _generate(self, index: Int[Tensor, " b"]) -> tuple[Tensor, Tensor, Tensor]:
