@@ -34,8 +34,9 @@ from pydicom.dataset import FileMetaDataset
 from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
 
 import mue
-from mue.service.app import Service, build_app
-from mue.service.guard import Guard
+from mue.service.app import build_app
+from mue.service.middleware import guarded
+from mue.service.service import Service
 from mue.service.settings import Settings
 
 MODEL = "guess-exact"
@@ -230,7 +231,7 @@ async def run(count: int, seed: int, url: str | None, pid: int | None = None) ->
     settings = Settings(rate=0.0)
     service = Service({MODEL: mue.load(MODEL)}, settings)
     app = build_app(service)
-    transport = httpx.ASGITransport(Guard(app, settings, service.monitor))
+    transport = httpx.ASGITransport(guarded(app, settings, service.monitor))
     async with (
         app.router.lifespan_context(app),
         httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=60) as client,

@@ -363,7 +363,7 @@ def test_a_wrong_length_is_refused(predictors):
     for length in (b"9" * 5000, b"-1", b"\xb2"):
         headers = [(b"host", b"localhost"), (b"content-length", length)]
         scope = {"type": "http", "method": "POST", "path": "/api/propose", "headers": headers}
-        asyncio.run(app(scope, _never, send))
+        asyncio.run(called(app, scope, _never, send))
     assert statuses == [400, 0] * 3
 
 
@@ -461,6 +461,10 @@ def test_a_client_that_reads_slowly_is_waited_for():
     assert not sizes
 
 
+async def called(app, *asked) -> None:
+    await app(*asked)
+
+
 async def _never():
     raise AssertionError("the body must not be read")
 
@@ -481,7 +485,7 @@ def test_an_image_whose_client_has_gone_is_not_computed(served, picture):
 
 
 def test_a_request_that_is_over_keeps_its_thread_until_that_ends(predictors, monkeypatch):
-    from mue.service.app import Service
+    from mue.service.service import Service
     from mue.service.settings import Settings
 
     monkeypatch.setattr("os.cpu_count", lambda: 2)
@@ -629,7 +633,8 @@ def test_an_image_that_fails_in_a_batch_fails_alone(predictors, monkeypatch):
 
 
 def test_a_model_that_fails_at_first_is_logged_and_not_ready(predictors, monkeypatch, logged):
-    from mue.service.app import Service, build_app
+    from mue.service.app import build_app
+    from mue.service.service import Service
     from mue.service.settings import Settings
 
     def fails(_):
@@ -709,8 +714,8 @@ async def lifespan(app):
 
 
 def test_clients_before_it_is_ready_do_not_keep_it_from_it(predictors):
-    from mue.service.app import Service
     from mue.service.batching import Batcher, QueueFullError
+    from mue.service.service import Service
     from mue.service.settings import Settings
 
     class Full(Batcher):

@@ -47,7 +47,7 @@ def test_a_request_whose_replica_dies_goes_to_another(replicas):
 def test_a_request_is_forwarded_four_times_at_most(replicas, monkeypatch):
     from ray.exceptions import RayActorError  # pyright: ignore[reportMissingImports]
 
-    from mue.service.guard import RefusedError
+    from mue.service.errors import RefusedError
 
     monkeypatch.setattr(replicas, "_WAITS", (0.0, 0.0, 0.0))
     asked, tries = replicas.Asked("POST", "/api/propose", b"", b"", b""), 0

@@ -22,8 +22,9 @@ from mue.runtime.environment import keep_freed_memory
 from mue.version import __version__
 
 if TYPE_CHECKING:
-    from mue.service.app import Loading
-    from mue.service.guard import Guard
+    from starlette.types import ASGIApp
+
+    from mue.service.service import Loading
 
 MODELS = ("lidc-exact", "lidc-probunet", "guess-exact", "guess-probunet")
 """What is served where no model is named."""
@@ -172,7 +173,7 @@ def _load(models: list[Model], device: Device) -> dict[str, Predictor]:
     return {model.name: model.predictor for model in found}
 
 
-def _replicated() -> Callable[..., AbstractContextManager[Guard]]:
+def _replicated() -> Callable[..., AbstractContextManager[ASGIApp]]:
     """Ray Serve, which is imported only here."""
     try:
         from mue.service.replicas import replicated

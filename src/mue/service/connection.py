@@ -13,8 +13,8 @@ SECONDS = 30.0
 class TimedConnection(H11Protocol):
     """Ends a connection that stays for SECONDS without a whole header, or without reading.
 
-    The guard, and its time for a request, begin where the header ends and stop where the answer is
-    known: without this, connections that send or read nothing would take all file descriptors of
+    The middleware and its time for a request begin where the header ends, and stop where the answer
+    is known: without this, connections that send or read nothing would take all file descriptors of
     the process. A body that nobody reads any more has the same time.
     """
 

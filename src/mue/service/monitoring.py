@@ -87,6 +87,15 @@ def log(event: str, **values: Any) -> None:
     print(json.dumps(line), file=sys.stderr, flush=True)  # noqa: T201
 
 
+def log_defect(error: Exception, **values: str) -> None:
+    """A line with the place of an error, without its words: they may hold what was sent."""
+    where = error.__traceback__
+    while where is not None and where.tb_next is not None:
+        where = where.tb_next
+    at = "" if where is None else f"{where.tb_frame.f_code.co_filename}:{where.tb_lineno}"
+    log("defect", **values, error=type(error).__name__, at=at)
+
+
 class LogLines(logging.Handler):
     """What libraries log, in the same form; only the server's words, others may hold contents."""
 

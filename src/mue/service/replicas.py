@@ -26,13 +26,16 @@ from ray import serve  # pyright: ignore[reportMissingImports]
 from ray.exceptions import RayError, RayTaskError  # pyright: ignore[reportMissingImports]
 from ray.serve.config import AutoscalingConfig  # pyright: ignore[reportMissingImports]
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError  # pyright: ignore[reportMissingImports]
-from starlette.types import Message
+from starlette.types import ASGIApp, Message
 
 from mue.errors import MueError
 from mue.inference.predictor import Predictor
-from mue.service.app import Service, add_errors, add_health, add_pages, build_app
-from mue.service.guard import Guard, RefusedError, log_defect
-from mue.service.monitoring import Monitor
+from mue.service.app import build_app
+from mue.service.errors import RefusedError, add_errors
+from mue.service.middleware import guarded
+from mue.service.monitoring import Monitor, log_defect
+from mue.service.routes import OPEN
+from mue.service.service import Service
 from mue.service.settings import Settings
 
 _NAME = "mue"  # of the application in Ray Serve
@@ -120,7 +123,7 @@ class _Front:
 
 def create_front(
     forward: Forward, settings: Settings, running: Callable[[], int] = lambda: 1
-) -> Guard:
+) -> ASGIApp:
     """The application in front of the replicas: checks, pages and health; the rest it forwards.
 
     `running` counts the replicas that answer.
@@ -133,8 +136,9 @@ def create_front(
         front.stops = True
 
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
-    add_pages(app)
-    add_health(app, front)
+    app.state.service = front
+    for router in OPEN.values():
+        app.include_router(router)
     add_errors(app)
 
     @app.api_route("/api/{path:path}", methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"])
@@ -149,14 +153,14 @@ def create_front(
         found = await forward(asked)
         return Response(found.body, found.status, found.headers)
 
-    return Guard(app, settings, front.monitor)
+    return guarded(app, settings, front.monitor)
 
 
 def forward_to(remote: Callable[[Asked], Awaitable[Answered]]) -> Forward:
     """Forward requests to replicas, again where one ends before it has answered.
 
     Every request only reads, so it may be computed twice; but one that ends each replica it comes
-    to must not end them all. The limit on time is that of the guard.
+    to must not end them all. The limit on time is that of the middleware.
     """
 
     async def forward(asked: Asked) -> Answered:
@@ -183,7 +187,7 @@ def replicated(
     replicas: int,
     max_replicas: int,
     gpu: bool,
-) -> Iterator[Guard]:
+) -> Iterator[ASGIApp]:
     """Start replicas, on the cluster that RAY_ADDRESS names or on this machine, and end them.
 
     Each has a core, or a core and a GPU. With `max_replicas` above `replicas` their number follows

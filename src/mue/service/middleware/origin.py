@@ -1,0 +1,46 @@
+"""Under which name the service is asked, and from which page."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from mue.service.errors import RefusedError
+from mue.service.monitoring import Monitor
+from mue.service.settings import Settings, host_allowed
+
+
+class Origin:
+    """Refuses names that are not ours, and pages of other sites, but for a link to our page."""
+
+    def __init__(self, app: ASGIApp, settings: Settings, _: Monitor) -> None:
+        self._app, self._names = app, settings.names
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        headers = Headers(scope=scope)
+        if not host_allowed(host := headers.get("host", ""), self._names):
+            raise RefusedError(
+                421, "the service is not known under this name; start it with --name NAME"
+            )
+        cross_site = headers.get("sec-fetch-site") == "cross-site" and not _is_link(scope, headers)
+        if cross_site or not _same_site(headers.get("origin", ""), host):
+            raise RefusedError(403, "requests from pages of other sites are refused")
+        await self._app(scope, receive, send)
+
+
+def _is_link(scope: Scope, headers: Headers) -> bool:
+    """Whether somebody follows a link to the page; it is not shown in a frame of another site."""
+    mode, kind = headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")
+    is_page = scope["path"] == "/" and scope["method"] in ("GET", "HEAD")
+    return is_page and (mode, kind) == ("navigate", "document")
+
+
+def _same_site(origin: str, host: str) -> bool:
+    """Whether a request comes from a page of ours, or from no page."""
+    try:
+        return not origin or urlsplit(origin).netloc.lower() == host.lower()
+    except ValueError:  # no address at all
+        return False

@@ -1,0 +1,35 @@
+"""The ranked answers to an image, as JSON."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+from fastapi import APIRouter, Form
+from fastapi.responses import JSONResponse
+
+from mue.service import schema
+from mue.service.answers import MaskFormat, as_json
+from mue.service.errors import responses
+from mue.service.form import QuestionForm
+from mue.service.service import Served
+
+router = APIRouter(tags=["answers"])
+
+
+@router.post("/api/propose", responses=responses(400, 404, 413, 422))
+async def propose(
+    service: Served,
+    asked: QuestionForm,
+    masks: Annotated[MaskFormat, Form(description="How masks are encoded.")] = "png",
+    details: Annotated[
+        bool, Form(description="Add every answer, their tree, and the image itself.")
+    ] = False,
+) -> schema.Proposal:
+    """The answers to an image, the most probable first, and the probability of the rest."""
+    began = time.perf_counter()
+    found, upload = await service.answer(asked)
+    config = service.predictor(asked.model).config
+    content = await service.run(as_json, found, config, form=masks, details=details, upload=upload)
+    seconds = time.perf_counter() - began
+    return JSONResponse({"model": asked.model, "by": asked.by, "seconds": seconds, **content})  # type: ignore
