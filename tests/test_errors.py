@@ -1,6 +1,9 @@
+import pickle
+from pathlib import Path
+
 import pytest
 
-from mue.errors import MueError, printable
+from mue.errors import MueError, ReadError, printable
 
 
 @pytest.mark.parametrize(
@@ -24,3 +27,10 @@ def test_a_sentence_of_megabytes_keeps_its_beginning_and_its_end():
     assert len(shown) < 1100
     assert shown.startswith("begin")
     assert shown.endswith("end")
+
+
+def test_an_error_of_a_reader_has_its_path_and_its_reason_apart():
+    error = ReadError(Path("a b/c.png"), "is\na truncated PNG")
+    for found in (error, pickle.loads(pickle.dumps(error))):
+        assert (found.path, found.reason) == ("a b/c.png", "is\na truncated PNG")
+        assert str(found) == "a b/c.png is\\na truncated PNG"

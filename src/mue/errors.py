@@ -35,3 +35,20 @@ class MueError(ValueError):
 
     def __init__(self, sentence: str = "") -> None:
         super().__init__(printable(sentence))
+
+
+class ReadError(MueError):
+    """A file that cannot be read, and why: its sentence is the path and the reason.
+
+    Attributes:
+        path: The file or folder, as it was given.
+        reason: A clause that follows on the path, such as "is damaged".
+    """
+
+    def __init__(self, path: object, reason: str) -> None:
+        super().__init__(f"{path} {reason}")
+        self.path, self.reason = str(path), reason
+
+    def __reduce__(self) -> tuple[type["ReadError"], tuple[str, str]]:
+        """Both values, so that another process can raise it again."""
+        return ReadError, (self.path, self.reason)

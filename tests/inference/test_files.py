@@ -59,6 +59,13 @@ def test_answers_within_a_folder_are_no_images(tmp_path):
     assert [f.name for f in find_inputs([tmp_path], 1)] == ["one"]
 
 
+def test_linked_folders_are_looked_into_as_an_import_does(tmp_path):
+    save(tmp_path / "other" / "b.png")
+    save(tmp_path / "own" / "a.png")
+    (tmp_path / "own" / "linked").symlink_to(tmp_path / "other")
+    assert [f.name for f in find_inputs([tmp_path / "own"], 1)] == ["a", "linked/b"]
+
+
 def test_a_folder_without_images_is_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("none")
     with pytest.raises(ValueError, match="must hold image files or a DICOM series, and it holds"):

@@ -11,10 +11,11 @@ from mue.commands.progress import Progress
 from mue.data.folder import layout
 from mue.data.folder.importer import encode_cases, is_ct
 from mue.data.images.image import Axis
+from mue.data.order import natural
 from mue.data.prepared.encode import Encoded
 from mue.data.prepared.item import Rejected
 from mue.data.prepared.splits import split_of
-from mue.data.prepared.store import natural, open_prepared, write_prepared
+from mue.data.prepared.store import open_prepared, write_prepared
 from mue.data.prepared.summary import summarize
 from mue.errors import MueError
 
@@ -94,7 +95,7 @@ def import_folder(
 
 def _name(case: layout.CaseFiles | Rejected) -> list[tuple[int, int, str, str]]:
     parts = (case.patient, case.case) if isinstance(case, layout.CaseFiles) else (case.what,)
-    return natural(parts)
+    return natural(*parts)
 
 
 def _with_training(items: Iterable[Encoded | Rejected]) -> Iterator[Encoded | Rejected]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -19,9 +17,10 @@ from torch import Tensor
 from mue.config.schema import NormalizeConfig
 from mue.data.images.image import Axis, RawImage, check_fit, common_bits
 from mue.data.images.picture import picture_channels
-from mue.data.images.reader import DICOM_ENDINGS, ENDINGS, read_image_file
+from mue.data.images.reader import ENDINGS, read_image_file
+from mue.data.images.walk import dicom_files, find_images
 from mue.data.normalize import normalize
-from mue.errors import MueError
+from mue.errors import MueError, ReadError
 
 SETTINGS = "mue-predict.json"
 """What a folder of answers holds beside them: the model and the settings that gave them."""
@@ -62,8 +61,8 @@ def input_digest(file: InputFile) -> str:
     found = hashlib.sha256()
     try:
         for path in file.paths:
-            parts = sorted(path.iterdir()) if path.is_dir() else [path]
-            for part in (p for p in parts if p.is_file() and p.name[0] != "."):
+            parts = dicom_files(path) if path.is_dir() else [path]
+            for part in filter(Path.is_file, parts):  # a FIFO would be waited for
                 with part.open("rb") as opened:
                     found.update(hashlib.file_digest(opened, "sha256").digest())
     except OSError:  # it is read again, and then refused with a reason
@@ -129,47 +128,11 @@ def _images(given: Path) -> Iterator[Path]:
     if not given.is_dir():
         yield given
         return
-    count = 0
-    for folder, below, names in os.walk(given):
-        here = Path(folder)
-        below[:] = sorted(n for n in below if n[0] != "." and not (here / n / SETTINGS).exists())
-        files = [here / n for n in sorted(names) if n[0] != "." and n != "DICOMDIR"]
-        slices = [p for p in files if p.name.lower().endswith(DICOM_ENDINGS) or _is_dicom(p)]
-        for path in [here] if _is_series(slices) else slices:
-            count += 1
-            yield path
-        for path in files:
-            if path.name.lower().endswith(ENDINGS) and path not in slices:
-                count += 1
-                yield path
-    if not count:
+    path = None
+    for path in find_images(given, without=SETTINGS):
+        yield path
+    if path is None:
         raise MueError(f"{given} must hold image files or a DICOM series, and it holds none")
-
-
-def _is_dicom(path: Path) -> bool:
-    """Whether a file without an ending is DICOM, as scanners and archives name them."""
-    if path.name.lower().endswith((*ENDINGS, ".json", ".txt", ".csv", ".md")) or not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.read(132)[128:] == b"DICM"
-
-
-def _is_series(files: list[Path]) -> bool:
-    """Whether there are several slices of one series, or of some: only the reader says which."""
-    uids = [_series_uid(p) for p in files] if len(files) > 1 else []
-    return len(set(uids)) < len(uids)
-
-
-def _series_uid(path: Path) -> str:
-    """The series that a DICOM file names; of a damaged one its own path."""
-    from mue.data.images.dicom import read_series_uid
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return read_series_uid(path)
-    except Exception:  # it is read again, and then refused with a reason
-        return str(path)
 
 
 def read_input(file: InputFile, channels: int, axis: Axis = 2) -> RawImage:
@@ -219,11 +182,9 @@ def with_channels(raw: RawImage, channels: int, name: str) -> RawImage:
 def _read(path: Path, axis: Axis) -> RawImage:
     try:
         return read_image_file(path, axis=axis)
-    except MueError as error:
-        why = str(error).removeprefix(f"{path} ")
-        raise MueError(
-            f"{path} must be an image file that can be read, and it is not: it {why}"
-        ) from None
+    except ReadError as error:
+        why = f"must be an image file that can be read, and it is not: it {error.reason}"
+        raise ReadError(path, why) from None
 
 
 def network_input(

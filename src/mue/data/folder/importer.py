@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import os
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -13,12 +12,12 @@ from jaxtyping import Shaped, UInt8
 
 from mue.data.folder.layout import CaseFiles, Description
 from mue.data.folder.processes import available_cores, map_in_processes
-from mue.data.images.image import Axis, check_fit, common_bits
+from mue.data.images.image import Axis, RawImage, check_fit, common_bits
 from mue.data.images.picture import picture_channels
 from mue.data.images.reader import decode_file, modality
 from mue.data.prepared.encode import Encoded, encode
 from mue.data.prepared.item import Item, Rejected
-from mue.errors import MueError
+from mue.errors import MueError, ReadError
 
 _MIN_CASES, _SMALL = 64, 1 << 20  # fewer cases, and files of fewer bytes, are read in one process
 _MAX_PROCESSES = 8
@@ -168,25 +167,30 @@ def read_case(
     try:
         yield from _slices(case, source, description, axis, dtype)
     except MueError as error:
-        yield Rejected(case.name, str(error).replace(f"{source}{os.sep}", ""))
+        yield Rejected(case.name, str(error))
 
 
 def _slices(
     case: CaseFiles, source: Path, description: Description, axis: Axis, dtype: np.dtype | None
 ) -> Iterator[Item]:
-    paths = [source / name for name in case.images]
-    channels = [decode_file(path, axis=axis) for path in paths]
+    def read(name: str, *, mask: bool = False) -> RawImage:
+        try:
+            return decode_file(source / name, axis=axis, mask=mask)
+        except ReadError as error:
+            raise ReadError(name, error.reason) from None
+
+    channels = [read(name) for name in case.images]
     image = channels[0]
-    for path, other in zip(paths[1:], channels[1:], strict=True):
-        check_fit(path, other, image, paths[0])
+    for name, other in zip(case.images[1:], channels[1:], strict=True):
+        check_fit(name, other, image, case.images[0])
     masks: list[np.ndarray] = []
-    for path in (source / name for name in case.masks):
-        mask = decode_file(path, axis=axis, mask=True)
-        check_fit(path, mask, image, paths[0])
+    for name in case.masks:
+        mask = read(name, mask=True)
+        check_fit(name, mask, image, case.images[0])
         try:
             masks.append(classes(mask.pixels[0], description))
         except MueError as error:
-            raise MueError(f"{path} {error}") from None
+            raise ReadError(name, str(error)) from None
     pixels, slices = [channel.pixels for channel in channels], image.pixels.shape[1]
     if dtype is not None and image.geometry is not None:
         pixels = _as_type(pixels, dtype)

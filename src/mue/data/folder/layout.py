@@ -12,7 +12,6 @@ or whatever two patterns say, such as `{case}/image.nii.gz` and `{case}/seg{rate
 
 import csv
 import json
-import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -22,6 +21,8 @@ from typing import Any
 
 from mue.config.schema import MAX_VALUE
 from mue.data.images.reader import ENDINGS
+from mue.data.images.walk import walk
+from mue.data.order import natural
 from mue.data.prepared.item import Rejected
 from mue.data.prepared.splits import SPLITS, Split, split_of
 from mue.errors import MueError
@@ -224,18 +225,11 @@ def _any_case(ending: str) -> str:
 
 
 def _entries(source: Path, below: str = "") -> list[str]:
-    """Files and folders below a folder, relative to `source`, hidden ones left out."""
+    """Files and folders below a folder, relative to `source`."""
     found: list[str] = []
-    seen: set[str] = set()
-    for parent, folders, names in os.walk(source / below, followlinks=True):
-        prefix = Path(parent).relative_to(source).as_posix()
-        real = os.path.realpath(parent)
-        if real in seen:
-            raise MueError(f"the folder {parent} is reached twice through links; remove a link")
-        seen.add(real)
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        shown = sorted([*folders, *(name for name in names if not name.startswith("."))])
-        found += [name if prefix == "." else f"{prefix}/{name}" for name in shown]
+    for here, folders, names in walk(source / below):
+        prefix = here.relative_to(source).as_posix()
+        found += [name if prefix == "." else f"{prefix}/{name}" for name in (*folders, *names)]
     return found
 
 
@@ -265,14 +259,14 @@ def _gather(
     common = _common_channels(images.values(), description, numbered=numbered)
     found: list[CaseFiles | Rejected] = []
     for key in sorted(images.keys() | masks.keys()):
-        raters = sorted(masks.get(key, {}), key=_natural)
+        raters = sorted(masks.get(key, {}), key=natural)
         weights = [description.weights.get(_rater(name), 0.0) for name in raters]
         patient, case = key
         files = CaseFiles(
             case,
             patient,
             None,
-            tuple(each[0] for _, each in sorted(images.get(key, {}).items())),
+            tuple(images[key][name][0] for name in sorted(images.get(key, {}), key=natural)),
             tuple(masks[key][name][0] for name in raters),
             tuple(w / sum(weights) for w in weights) if sum(weights) else None,
         )
@@ -285,7 +279,7 @@ def _common_channels(
     images: Iterable[Mapping[str, list[str]]], description: Description, *, numbered: bool
 ) -> list[str]:
     """The names of the channels that a case must have, where each has a file of its own."""
-    counts = Counter(tuple(sorted(each)) for each in images)
+    counts = Counter(tuple(sorted(each, key=natural)) for each in images)
     common = list(max(counts, key=lambda names: (counts[names], len(names)), default=()))
     n = len(description.channels) if len(description.channels) > 1 else len(common)
     return [f"{i:04}" for i in range(n)] if numbered else common
@@ -308,8 +302,9 @@ def _wrong(
         return f"has an image, {next(iter(images.values()))[0]}, and no mask"
     if (n := len(description.channels)) and len(images) not in (1, n):
         return f"has images of {len(images)} channels; channel_names has {n}"
-    if sorted(images) != common and list(images) not in (common[:1], [""]):  # one may hold all
-        has, others = (", ".join(names) or "none" for names in (sorted(images), common))
+    channels = sorted(images, key=natural)
+    if channels != common and channels not in (common[:1], [""]):  # one may hold all
+        has, others = (", ".join(names) or "none" for names in (channels, common))
         return f"has files for the channels {has}, and must have them for {others}"
     if description.weights:
         for name in masks:
@@ -321,10 +316,6 @@ def _wrong(
 def _rater(name: str) -> str:
     """What `rater_weights` calls a rater: r0 for CASE_r0."""
     return f"r{name}" if name.isdecimal() or not name else name
-
-
-def _natural(name: str) -> tuple[int, int, str]:
-    return (0, int(name), name) if name.isdecimal() else (1, 0, name)
 
 
 # --- patients and splits --------------------------------------------------------------------------

@@ -35,6 +35,7 @@ from mue.data.images.image import (
     open_bounded,
 )
 from mue.data.images.isolated import decode_apart
+from mue.data.images.walk import dicom_files
 from mue.errors import MueError
 
 _DECODERS = {
@@ -83,18 +84,12 @@ class _Frame:
     thickness: float
 
 
-def _is_dicom(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(132)[128:] == b"DICM" or path.suffix.lower() == ".dcm"
-
-
 def _files(path: ImageFile | SeriesInMemory) -> Sequence[ImageFile]:
     if isinstance(path, SeriesInMemory):
         return path.files
     if not isinstance(path, Path) or not path.is_dir():
         return [path]
-    found = (p for p in path.iterdir() if p.is_file() and p.name[0] != ".")
-    return sorted(p for p in found if p.name != "DICOMDIR" and _is_dicom(p))
+    return dicom_files(path)
 
 
 def read_modality(path: Path) -> str:

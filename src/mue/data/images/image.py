@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from mue.errors import MueError
+from mue.errors import MueError, ReadError
 
 MAX_PIXELS = 1 << 26
 """Pixels of the largest picture or slice that is read."""
@@ -158,11 +158,11 @@ def common_bits(channels: Sequence[RawImage]) -> int | None:
     return bits.pop() if len(bits) == 1 else None
 
 
-def check_fit(path: Path, other: RawImage, image: RawImage, image_path: Path) -> None:
+def check_fit(path: str | Path, other: RawImage, image: RawImage, image_path: str | Path) -> None:
     """Refuse a mask or channel that is not where the pixels of its image are."""
     if other.pixels.shape[1:] != image.pixels.shape[1:]:
         one, two = (_size(found) for found in (other, image))
-        raise MueError(f"{path} is {one} and {image_path} {two}; they must be the same")
+        raise ReadError(path, f"is {one} and {image_path} {two}; they must be the same")
     a, b = other.geometry, image.geometry
     if a is None or b is None:
         return
@@ -171,9 +171,10 @@ def check_fit(path: Path, other: RawImage, image: RawImage, image_path: Path) ->
     off = np.linalg.norm(((a.affine - b.affine) @ corners)[:3], axis=0).max()
     voxel = np.linalg.norm(b.affine[:3, :3], axis=0).min()
     if off > _TOLERANCE * voxel:
-        raise MueError(
-            f"{path} has an affine that puts it up to {off:.3g} mm away from {image_path}; "
-            "resample it to the image, or copy the affine if only the header is wrong"
+        raise ReadError(
+            path,
+            f"has an affine that puts it up to {off:.3g} mm away from {image_path}; "
+            "resample it to the image, or copy the affine if only the header is wrong",
         )
 
 

@@ -27,7 +27,7 @@ from mue.data.images.image import (
     plain_values,
 )
 from mue.data.images.picture import Picture, decode_picture
-from mue.errors import MueError
+from mue.errors import MueError, ReadError
 
 _PICTURES = (b"\xff\xd8\xff", b"GIF8", b"BM", b"RIFF")
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
@@ -48,8 +48,7 @@ def read_image_file(path: str | ImageFile, *, axis: Axis = 2) -> RawImage:
     stays one. Pictures are turned as EXIF says.
 
     Raises:
-        MueError: The file is missing, damaged, too large, animated or of another kind: one
-            sentence that begins with its path.
+        ReadError: The file is missing, damaged, too large, animated or of another kind.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of libraries, about what they read nevertheless
@@ -69,18 +68,18 @@ def decode_file(
     try:
         return _decode(path, axis, mask)
     except MueError as error:
-        raise MueError(f"{path} {error}") from None
+        raise ReadError(path, str(error)) from None
     except OSError as error:
         why = f"cannot be read: {error.strerror or _brief(error)}"
         if isinstance(error.__context__, RecursionError):  # which pydicom takes for an end
             why = _NESTED
-        raise MueError(f"{path} {why}") from None
+        raise ReadError(path, why) from None
     except RecursionError:
-        raise MueError(f"{path} {_NESTED}") from None
+        raise ReadError(path, _NESTED) from None
     except MemoryError:
-        raise MueError(f"{path} takes more memory than there is; crop or divide it") from None
+        raise ReadError(path, "takes more memory than there is; crop or divide it") from None
     except Exception as error:  # for damaged bytes, the decoders raise any
-        raise MueError(f"{path} is damaged, or no image that is read: {_brief(error)}") from None
+        raise ReadError(path, f"is damaged, or no image that is read: {_brief(error)}") from None
 
 
 def _brief(error: Exception) -> str:

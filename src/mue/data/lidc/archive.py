@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import os
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +10,7 @@ from itertools import chain
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
+from mue.data.images.walk import files_in, is_hidden, walk
 from mue.data.prepared.item import Rejected
 from mue.errors import MueError
 
@@ -54,8 +54,7 @@ def expand_sources(sources: Sequence[Path]) -> list[Path]:
     for source in sources:
         if not (source.is_file() or source.is_dir()):
             raise MueError(f"there is no file or folder {source} to import")
-        entries = sorted(source.iterdir()) if source.is_dir() else []
-        files = [path for path in entries if path.is_file()]
+        files = files_in(source) if source.is_dir() else []
         inner = [path for path in files if path.name.lower().endswith(ARCHIVES + PICKLES)]
         found += inner or [source]
     return found
@@ -105,25 +104,9 @@ def _read(
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """The files below a folder by name. Links are followed: the folder is the user's own."""
-    seen: set[str] = set()
-    for parent, folders, names in os.walk(folder, followlinks=True):
-        real = os.path.realpath(parent)
-        if real in seen:
-            raise MueError(
-                f"the folder {parent} is reached twice through links; import {real} alone"
-            )
-        seen.add(real)
-        folders[:] = sorted(name for name in folders if not _is_hidden(name))
-        for name in sorted(names):
-            path = Path(parent, name)
-            if not _is_hidden(name) and path.is_file():
-                yield path
-
-
-def _is_hidden(name: str) -> bool:
-    """Whether this is a hidden file, or one that macOS adds to archives."""
-    return name.startswith(".") or name == "__MACOSX"
+    """The plain files below a folder. Links are followed: the folder is the user's own."""
+    for here, _, names in walk(folder):
+        yield from (path for name in names if (path := here / name).is_file())
 
 
 def _iterate_archive(
@@ -140,7 +123,7 @@ def _iterate_archive(
                         tar.pax_headers = {}
                         stream.headers = 0
                         name = _safe(info, source.name)
-                        hidden = any(_is_hidden(part) for part in PurePosixPath(name).parts)
+                        hidden = any(is_hidden(part) for part in PurePosixPath(name).parts)
                         need = 0 if hidden else bytes_needed(name)
                         if need and info.isfile():
                             stream.seek(info.offset_data)

@@ -21,7 +21,6 @@ import hashlib
 import io
 import json
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields
@@ -36,6 +35,7 @@ from numpy.typing import NDArray
 from mue.config.schema import NormalizeConfig, check_values, from_dict
 from mue.data.images.image import Geometry
 from mue.data.normalize import choose_normalization
+from mue.data.order import natural
 from mue.data.prepared.encode import (
     MAX_CHANNELS,
     MAX_PIXELS,
@@ -247,7 +247,7 @@ def write_prepared(
         if kind is None or not entries:
             why = f": {rejected[0].what}: {rejected[0].why}" if rejected else ""
             raise MueError(f"the source must hold at least one whole slice, and has none{why}")
-        ordered = [entries[key] for key in sorted(entries, key=natural)]
+        ordered = [entries[key] for key in sorted(entries, key=lambda key: natural(*key))]
         dtype, channels = _common_type({entry.dtype for entry in ordered}), kind[1]
         meta = Meta(
             format=FORMAT,
@@ -373,13 +373,6 @@ class _Output:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(cancel_futures=True)
         self._file.close()
-
-
-def natural(key: tuple[str, ...]) -> list[tuple[int, int, str, str]]:
-    """A key that sorts slice-10 after slice-9. Numbers may have thousands of digits."""
-    parts = [p for text in key for p in (*re.split(r"(\d+)", text), "")]
-    numbers = [p.lstrip("0") if p.isdecimal() else "" for p in parts]
-    return [(not p.isdecimal(), len(n), n, p) for p, n in zip(parts, numbers, strict=True)]
 
 
 def _write_tables(
