@@ -32,7 +32,7 @@ from mue.data.prepared.store import open_prepared
 from mue.data.synthetic.guess import CATEGORIES
 from mue.evaluation.compare import HIGHER, SAMPLES, ComparedModel, Point, best
 from mue.inference.load import bundled, find
-from mue.metrics.interval import Interval
+from mue.metrics.bootstrap import Interval
 from mue.plots.comparison import plot_comparison, plot_sample_curve
 from mue.plots.style import save_figure
 from mue.runs.folder import load_config, origin

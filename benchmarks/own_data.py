@@ -32,8 +32,8 @@ from torch import Tensor
 from mue.cli.main import main as mue
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.store import open_prepared
+from mue.metrics.bootstrap import interval
 from mue.metrics.energy import distances, energy_distance
-from mue.metrics.interval import interval
 from mue.modes import class_masks
 from mue.runtime.devices import choose_device, device_name
 from mue.types import Case

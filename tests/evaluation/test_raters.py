@@ -16,7 +16,7 @@ from mue.inference.predictor import Predictor
 from mue.metrics.calibration import annotated, brier, ece, presence
 from mue.metrics.energy import ged, ged_n
 from mue.metrics.matching import hm_iou_n
-from mue.metrics.overlap import coverage, top_dice
+from mue.metrics.overlap import coverage_k, top_dice
 from mue.metrics.ranked import modes_for
 from mue.models.modal import Modal
 from mue.modes import ModeRule
@@ -60,7 +60,7 @@ def test_every_metric_is_the_pure_function_of_all_answers_at_once(predictor, les
     shown, count = modes.y > 0.5, modes.prob.shape[1]
     torch.testing.assert_close(found.columns["dice_top"], top_dice(shown, ys, case.q), **CLOSE)
     for k in (1, 2, 3):
-        one = coverage(shown, ys, case.q, min(k, count))
+        one = coverage_k(shown, ys, case.q, min(k, count))
         torch.testing.assert_close(found.columns[f"coverage_{k}"], one, **CLOSE)
     torch.testing.assert_close(found.mode_prob[:, :count], modes.prob, **CLOSE)
     assert torch.equal(found.columns["n90"], modes_for(modes.prob, 0.9).float())
@@ -235,7 +235,7 @@ def test_by_code_each_answer_stands_alone(predictor, lesions, case):
     s, ys = h.y > 0.5, case.ys > 0.5
     torch.testing.assert_close(found.mode_prob, h.prob, **CLOSE)
     torch.testing.assert_close(found.columns["dice_top"], top_dice(s, ys, case.q), **CLOSE)
-    torch.testing.assert_close(found.columns["coverage_2"], coverage(s, ys, case.q, 2), **CLOSE)
+    torch.testing.assert_close(found.columns["coverage_2"], coverage_k(s, ys, case.q, 2), **CLOSE)
 
 
 def test_differences_are_paired(predictor, lesions):
@@ -282,7 +282,7 @@ def test_ged_weighs_all_samples_and_ged_n_the_first_n(lesion_baselines, lesions,
     h = Hypotheses(y, torch.full((12, 40), 1 / 40), torch.full((12, 40), -1))
     shown = ModeRule().group(h).y > 0.5  # samples are grouped as codes are
     torch.testing.assert_close(found.columns["dice_top"], top_dice(shown, ys, case.q), **CLOSE)
-    one = coverage(shown, ys, case.q, 1)
+    one = coverage_k(shown, ys, case.q, 1)
     torch.testing.assert_close(found.columns["coverage_1"], one, **CLOSE)
     share = s.flatten(2).any(dim=2).float().mean(dim=1)
     torch.testing.assert_close(found.columns["presence"], share, **CLOSE)

@@ -67,7 +67,7 @@ def test_the_distance_is_its_definition():
             total = 0.0
             for i in range(a.shape[1]):
                 for j in range(o.shape[1]):
-                    d = iou_distance(a[b, i : i + 1], o[b, j : j + 1]).item()
+                    d = iou_distance(a[b, None, i : i + 1], o[b, None, j : j + 1]).item()
                     total += wa[b, i].item() * wo[b, j].item() * d
             return total
 

@@ -72,7 +72,7 @@ def test_empty_masks_agree():
 def test_sampling_rows_equals_gathering_masks(n):
     """Against the masks themselves, sampled and compared."""
     s, ys = masks(8, 5, 2), masks(8, 4, 2, seed=1)
-    p = torch.rand(8, 5, generator=seeded())
+    p = torch.rand(8, 5, generator=seeded()).softmax(dim=1)
     pick = sample_indices(p, n, seeded())
     sampled = torch.stack([s[b, pick[b]] for b in range(8)])
     torch.testing.assert_close(hm_iou_n(s, p, ys, n, seeded()), hm_iou(iou(sampled, ys)))

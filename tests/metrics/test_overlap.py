@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from mue.metrics.overlap import coverage, dice, iou, iou_distance, joint_iou, top_dice
+from mue.metrics.overlap import coverage_k, dice, iou, iou_distance, joint_iou, top_dice
 
 
 def mask(*rows: str) -> torch.Tensor:
@@ -28,8 +28,8 @@ def test_one_class_by_hand(a, b, distance):
 
 
 def test_classes_absent_from_both_masks_do_not_count():
-    a = torch.cat([TOP, EMPTY, EMPTY], dim=1)
-    b = torch.cat([LEFT, TOP, EMPTY], dim=1)
+    a = torch.cat([TOP, EMPTY, EMPTY], dim=1)[None]
+    b = torch.cat([LEFT, TOP, EMPTY], dim=1)[None]
     # class 0: 1 - 1/3, class 1: only in b, so 1; class 2 is in neither and leaves the mean alone
     assert iou_distance(a, b).item() == pytest.approx((2 / 3 + 1) / 2)
 
@@ -52,8 +52,8 @@ def test_every_pair_of_a_batch_is_its_definition():
 
 def test_it_is_a_distance():
     torch.manual_seed(0)
-    masks = torch.rand(12, 1, 3, 3) > 0.6
-    d = iou_distance(masks, masks)
+    masks = torch.rand(1, 12, 1, 3, 3) > 0.6
+    (d,) = iou_distance(masks, masks)
     assert torch.equal(d, d.T)
     assert torch.equal(d.diagonal(), torch.zeros(12))
     assert (d[:, None, :] <= d[:, :, None] + d[None, :, :] + 1e-6).all()  # the Jaccard metric
@@ -85,8 +85,8 @@ def test_dice_by_hand(a, b, score):
 
 
 def test_dice_leaves_absent_classes_out():
-    a = torch.cat([TOP, EMPTY, EMPTY], dim=1)
-    b = torch.cat([LEFT, TOP, EMPTY], dim=1)
+    a = torch.cat([TOP, EMPTY, EMPTY], dim=1)[None]
+    b = torch.cat([LEFT, TOP, EMPTY], dim=1)[None]
     assert dice(a, b).item() == pytest.approx((0.5 + 0) / 2)
 
 
@@ -130,30 +130,32 @@ def test_coverage_by_hand():
     s, ys = answers(FULL, EMPTY, LEFT), answers(TOP, LEFT, EMPTY)
     q = torch.tensor([[0.5, 0.3, 0.2]])
     # FULL has an IoU of exactly one half with TOP and LEFT, and of 0 with EMPTY
-    assert coverage(s, ys, q, k=1).item() == pytest.approx(0.8)
-    assert coverage(s, ys, q, k=2).item() == pytest.approx(1)
-    assert coverage(s, ys, q, k=1, at_least=0.51).item() == 0
-    assert coverage(s, ys, q, k=2, at_least=0.51).item() == pytest.approx(0.2)
-    assert coverage(s, ys, q, k=3, at_least=0.51).item() == pytest.approx(0.5)
+    assert coverage_k(s, ys, q, k=1).item() == pytest.approx(0.8)
+    assert coverage_k(s, ys, q, k=2).item() == pytest.approx(1)
+    assert coverage_k(s, ys, q, k=1, at_least=0.51).item() == 0
+    assert coverage_k(s, ys, q, k=2, at_least=0.51).item() == pytest.approx(0.2)
+    assert coverage_k(s, ys, q, k=3, at_least=0.51).item() == pytest.approx(0.5)
 
 
 def test_coverage_counts_a_threshold_that_is_met_exactly():
     three, five = mask("###.."), mask("#####")
-    assert coverage(answers(three), answers(five), torch.ones(1, 1), k=1, at_least=0.6).item() == 1
+    assert (
+        coverage_k(answers(three), answers(five), torch.ones(1, 1), k=1, at_least=0.6).item() == 1
+    )
 
 
 def test_coverage_grows_with_k_and_falls_with_the_threshold():
     torch.manual_seed(0)
     s, ys = torch.rand(20, 6, 1, 3, 3) > 0.6, torch.rand(20, 4, 1, 3, 3) > 0.6
     q = torch.rand(20, 4).softmax(dim=1)
-    by_k = torch.stack([coverage(s, ys, q, k, at_least=0.4) for k in range(1, 7)])
+    by_k = torch.stack([coverage_k(s, ys, q, k, at_least=0.4) for k in range(1, 7)])
     assert (by_k.diff(dim=0) >= 0).all()
     assert by_k[-1].mean() > by_k[0].mean()
-    by_threshold = torch.stack([coverage(s, ys, q, 3, at_least=t) for t in (0.2, 0.4, 0.6, 0.8)])
+    by_threshold = torch.stack([coverage_k(s, ys, q, 3, at_least=t) for t in (0.2, 0.4, 0.6, 0.8)])
     assert (by_threshold.diff(dim=0) <= 0).all()
 
 
 @pytest.mark.parametrize("k", [0, 3])
 def test_coverage_refuses_a_k_that_there_is_not(k):
     with pytest.raises(ValueError, match=r"`k` must be in 1\.\.2 \(the answers at hand\), got"):
-        coverage(answers(TOP, LEFT), answers(TOP), torch.ones(1, 1), k=k)
+        coverage_k(answers(TOP, LEFT), answers(TOP), torch.ones(1, 1), k=k)

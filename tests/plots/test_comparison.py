@@ -8,8 +8,8 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import StepPatch
 
 from mue.evaluation.compare import ComparedModel, Point
+from mue.metrics.bootstrap import Interval
 from mue.metrics.calibration import Reliability, reliability
-from mue.metrics.interval import Interval
 from mue.plots.comparison import (
     plot_comparison,
     plot_reliability,

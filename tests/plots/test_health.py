@@ -6,7 +6,7 @@ import torch
 from matplotlib.patches import Rectangle
 
 from mue.evaluation.health import CodeHealth, Finding, HealthReport
-from mue.metrics.interval import Interval
+from mue.metrics.bootstrap import Interval
 from mue.plots.health import plot_health
 from mue.types import Case, Hypotheses
 

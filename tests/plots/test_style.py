@@ -8,8 +8,8 @@ from PIL import Image, ImageColor
 
 from mue.evaluation.compare import ComparedModel, Point
 from mue.evaluation.known import ModeEvaluation
+from mue.metrics.bootstrap import Interval
 from mue.metrics.calibration import reliability
-from mue.metrics.interval import Interval
 from mue.modes import ModeRule
 from mue.plots.answers import plot_answers
 from mue.plots.cases import plot_cases

@@ -28,8 +28,8 @@ from mue.evaluation.answered import (
     split_batches,
 )
 from mue.inference.predictor import SAMPLES, Predictor
+from mue.metrics.bootstrap import Interval, interval
 from mue.metrics.energy import energy_distance
-from mue.metrics.interval import Interval, interval
 from mue.metrics.modes import distinct, mode_probabilities, mode_tv
 from mue.modes import MIN_PROB, Modes
 from mue.types import Case, Hypotheses

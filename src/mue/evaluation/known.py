@@ -12,7 +12,7 @@ from mue.data.build import build_source
 from mue.data.prepared.splits import Split
 from mue.evaluation.answered import GROUPED, Progress, check_inputs, codes_in_use, propose_all
 from mue.inference.predictor import Predictor
-from mue.metrics.interval import Interval, interval
+from mue.metrics.bootstrap import Interval, interval
 from mue.metrics.modes import mode_mae, mode_probabilities, mode_tv
 
 

@@ -35,7 +35,7 @@ from mue.inference.predictor import Predictor
 from mue.metrics import energy
 from mue.metrics.calibration import Reliability, annotated, brier, ece, presence, reliability
 from mue.metrics.energy import empirical, energy_distance, sample_indices
-from mue.metrics.interval import Interval, interval, interval_of
+from mue.metrics.bootstrap import Interval, interval, interval_of
 from mue.metrics.matching import hm_iou
 from mue.metrics.modes import distinct, mode_probabilities, mode_tv
 from mue.metrics.overlap import top_dice

@@ -3,35 +3,46 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from mue.errors import MueError
+from mue.metrics import door
+from mue.metrics.door import Array
 
 
-def presence(s: Bool[Tensor, "b k c h w"], p: Float[Tensor, "b k"]) -> Float[Tensor, " b"]:
+def presence(
+    s: Shaped[Array, "b k *c h w"], p: Shaped[Array, "b k"] | None = None
+) -> Float[Tensor, " b"]:
     """Predicted probability that the mask is not empty, of any class.
-
-    `p` is taken as it is: normalise it first where hypotheses were left out.
 
     >>> s = torch.tensor([[[[[True, False]]], [[[False, False]]]]])
     >>> presence(s, torch.tensor([[0.75, 0.25]]))
     tensor([0.7500])
     """
-    return (s.flatten(2).any(dim=2) * p).sum(dim=1)
+    (answers,) = door.masks(s=s)
+    return _not_empty(answers, door.weights("p", p, answers))
 
 
-def annotated(ys: Bool[Tensor, "b m c h w"], q: Float[Tensor, "b m"]) -> Float[Tensor, " b"]:
+def annotated(
+    ys: Shaped[Array, "b r *c h w"], q: Shaped[Array, "b r"] | None = None
+) -> Float[Tensor, " b"]:
     """Share of the raters who annotated something: the truth that `presence` is held against.
 
     >>> ys = torch.tensor([[[[[True, False]]], [[[False, False]]]]])
     >>> annotated(ys, torch.tensor([[0.5, 0.5]]))
     tensor([0.5000])
     """
-    return presence(ys, q)
+    (raters,) = door.masks(ys=ys)
+    return _not_empty(raters, door.weights("q", q, raters))
 
 
-def brier(p: Float[Tensor, " b"], share: Float[Tensor, " b"]) -> Float[Tensor, " b"]:
+def _not_empty(s: Bool[Tensor, "b k c h w"], p: Float[Tensor, "b k"]) -> Float[Tensor, " b"]:
+    """The weight of the masks that are not empty."""
+    return (s.flatten(2).any(dim=2) * p).sum(dim=1)
+
+
+def brier(p: Shaped[Array, " b"], share: Shaped[Array, " b"]) -> Float[Tensor, " b"]:
     """Squared gap of prediction and share.
 
     The share of the raters stands for the truth. The Brier score against one rater sampled
@@ -40,6 +51,7 @@ def brier(p: Float[Tensor, " b"], share: Float[Tensor, " b"]) -> Float[Tensor, "
     >>> brier(torch.tensor([0.5]), torch.tensor([0.75]))
     tensor([0.0625])
     """
+    p, share = door.shares(p=p, share=share)
     return (p - share).square()
 
 
@@ -55,7 +67,7 @@ class Reliability:
     share: Float[Tensor, " bins"]
 
 
-def reliability(p: Float[Tensor, " b"], share: Float[Tensor, " b"], bins: int = 15) -> Reliability:
+def reliability(p: Shaped[Array, " b"], share: Shaped[Array, " b"], bins: int = 15) -> Reliability:
     """Sort the inputs into bins by their prediction.
 
     Bin i holds i / bins <= p < (i + 1) / bins, and the last one p = 1 as well.
@@ -66,15 +78,14 @@ def reliability(p: Float[Tensor, " b"], share: Float[Tensor, " b"], bins: int = 
     """
     if bins < 1:
         raise MueError(f"`bins` must be at least 1, got {bins}")
-    if not ((p >= -1e-4) & (p <= 1 + 1e-4)).all():
-        raise MueError("`p` must be a probability, in [0, 1], for each input")
+    p, share = door.shares(p=p, share=share)
     bin_of = (p * bins).long().clamp(0, bins - 1)
     member = bin_of[:, None] == torch.arange(bins, device=p.device)
     count, weight = member.sum(dim=0), member.to(p.dtype)
     return Reliability(count, p @ weight / count, share @ weight / count)
 
 
-def ece(p: Float[Tensor, " b"], share: Float[Tensor, " b"], bins: int = 15) -> Float[Tensor, ""]:
+def ece(p: Shaped[Array, " b"], share: Shaped[Array, " b"], bins: int = 15) -> Float[Tensor, ""]:
     """Expected calibration error: how far prediction and share differ in an average bin.
 
         ECE = sum_i count_i |predicted_i - share_i| / sum_i count_i

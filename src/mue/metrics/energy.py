@@ -1,21 +1,25 @@
 """How far the predicted distribution of answers is from that of the raters."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from mue.errors import MueError
+from mue.metrics import door
+from mue.metrics.door import Array
 from mue.metrics.overlap import joint_iou
 
 
 def energy_distance(
-    sy: Float[Tensor, "b k m"],
+    sy: Float[Tensor, "b k r"],
     ss: Float[Tensor, "b k k"],
-    yy: Float[Tensor, "b m m"],
+    yy: Float[Tensor, "b r r"],
     p: Float[Tensor, "b k"],
-    q: Float[Tensor, "b m"],
+    q: Float[Tensor, "b r"],
 ) -> Float[Tensor, " b"]:
     """Energy distance of two weighted sets (appendix `ged`), from the distances of their members.
 
@@ -34,29 +38,38 @@ def energy_distance(
 
 @dataclass(frozen=True, slots=True)
 class Distances:
-    """1 - IoU of hypotheses and raters (sy), and of either among themselves (ss, yy)."""
+    """1 - IoU of answers and raters (sy), and of either among themselves (ss, yy)."""
 
-    sy: Float[Tensor, "b k m"]
-    ss: Float[Tensor, "b k k"]
-    yy: Float[Tensor, "b m m"]
+    sy: Float[Tensor, "b k r"]
+    ss: Float[Tensor, "b k2 k2"]
+    yy: Float[Tensor, "b r r"]
+
+    def top(self, k: int) -> Distances:
+        """Those of the first k answers."""
+        return Distances(self.sy[:, :k], self.ss[:, :k, :k], self.yy)
+
+    def energy(self, p: Float[Tensor, "b k"], q: Float[Tensor, "b r"]) -> Float[Tensor, " b"]:
+        """The energy distance of answers and raters, weighted by p and q."""
+        return energy_distance(self.sy, self.ss, self.yy, p, q)
 
 
-def distances(s: Bool[Tensor, "b k c h w"], ys: Bool[Tensor, "b m c h w"]) -> Distances:
+def distances(s: Shaped[Array, "b k *c h w"], ys: Shaped[Array, "b r *c h w"]) -> Distances:
     """All that an energy distance needs, from one pass over the pixels.
 
     >>> mask = torch.tensor([[[[[True, True], [False, False]]]]])
     >>> distances(mask, ~mask).sy
     tensor([[[1.]]])
     """
+    s, ys = door.masks(s=s, ys=ys)
     k, d = s.shape[1], 1 - joint_iou(s, ys)
     return Distances(d[:, :k, k:], d[:, :k, :k], d[:, k:, k:])
 
 
 def ged(
-    s: Bool[Tensor, "b k c h w"],
-    p: Float[Tensor, "b k"],
-    ys: Bool[Tensor, "b m c h w"],
-    q: Float[Tensor, "b m"],
+    s: Shaped[Array, "b k *c h w"],
+    p: Shaped[Array, "b k"] | None,
+    ys: Shaped[Array, "b r *c h w"],
+    q: Shaped[Array, "b r"] | None = None,
 ) -> Float[Tensor, " b"]:
     """Energy distance of hypotheses and raters, both weighted, where d = 1 - IoU.
 
@@ -68,13 +81,8 @@ def ged(
     >>> ged(mask, torch.ones(1, 1), ys, torch.tensor([[0.5, 0.5]]))
     tensor([0.5000])
     """
-    for name, weight in (("p", p), ("q", q)):
-        if (weight < 0).any() or not ((weight.sum(dim=1) - 1).abs() < 1e-4).all():
-            raise MueError(
-                f"`{name}` must be non-negative and sum to 1 for each input; renormalise it first"
-            )
-    w = torch.cat([p, -q], dim=1)  # the three terms at once: D^2 = -w.d.w over both sets together
-    return -_mean(1 - joint_iou(s, ys), w, w)
+    s, p, ys, q = door.weighted(s, p, ys, q)
+    return distances(s, ys).energy(p, q)
 
 
 def sample_indices(
@@ -105,10 +113,10 @@ def empirical(pick: Int[Tensor, "b n"], k: int) -> Float[Tensor, "b k"]:
 
 
 def ged_n(
-    s: Bool[Tensor, "b k c h w"],
-    p: Float[Tensor, "b k"],
-    ys: Bool[Tensor, "b m c h w"],
-    q: Float[Tensor, "b m"],
+    s: Shaped[Array, "b k *c h w"],
+    p: Shaped[Array, "b k"] | None,
+    ys: Shaped[Array, "b r *c h w"],
+    q: Shaped[Array, "b r"] | None,
     n: int,
     generator: torch.Generator,
 ) -> Float[Tensor, " b"]:
@@ -118,17 +126,30 @@ def ged_n(
 
         E[ged_n] = ged + E[d(S, S')] / n
 
-    The samples are among k masks, so their shares take the place of p and no mask is copied.
-
     >>> mask = torch.tensor([[[[[True, True], [False, False]]]]])
     >>> one = torch.ones(1, 1)
     >>> ged_n(mask, one, ~mask, one, 16, torch.Generator())
     tensor([2.])
     """
-    return ged(s, empirical(sample_indices(p, n, generator), s.shape[1]), ys, q)
+    s, p, ys, q = door.weighted(s, p, ys, q)
+    return sampled_energy_distance(distances(s, ys), p, q, n, generator)
 
 
-def rater_disagreement(yy: Float[Tensor, "b m m"], q: Float[Tensor, "b m"]) -> Float[Tensor, " b"]:
+def sampled_energy_distance(
+    d: Distances,
+    p: Float[Tensor, "b k"],
+    q: Float[Tensor, "b r"],
+    n: int,
+    generator: torch.Generator,
+) -> Float[Tensor, " b"]:
+    """`ged_n` from distances; `p` need not sum to 1.
+
+    The samples are among k answers, so their shares take the place of p and nothing is copied.
+    """
+    return d.energy(empirical(sample_indices(p, n, generator), p.shape[1]), q)
+
+
+def rater_disagreement(yy: Float[Tensor, "b r r"], q: Float[Tensor, "b r"]) -> Float[Tensor, " b"]:
     """Mean distance D of two different raters, an unbiased estimate of that of any two.
 
         D = sum_ij q_i q_j d_ij / (1 - sum_i q_i^2)
@@ -145,7 +166,7 @@ def rater_disagreement(yy: Float[Tensor, "b m m"], q: Float[Tensor, "b m"]) -> F
 
 
 def best_ged(
-    disagreement: Float[Tensor, " b"], q: Float[Tensor, "b m"], samples: int | None = None
+    disagreement: Float[Tensor, " b"], q: Float[Tensor, "b r"], samples: int | None = None
 ) -> Float[Tensor, " b"]:
     """Expected `ged` (or `ged_n`) of a model that knows exactly how raters answer.
 
@@ -161,7 +182,7 @@ def best_ged(
 
 
 def _mean(
-    d: Float[Tensor, "b k m"], p: Float[Tensor, "b k"], q: Float[Tensor, "b m"]
+    d: Float[Tensor, "b k r"], p: Float[Tensor, "b k"], q: Float[Tensor, "b r"]
 ) -> Float[Tensor, " b"]:
     """p.d.q: the mean of d where one side is sampled from p and the other from q."""
     return (p.unsqueeze(2) * d * q.unsqueeze(1)).sum(dim=(1, 2))

@@ -1,8 +1,11 @@
 """Whether the probabilities are right, where the truth is a known set of modes."""
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
+
+from mue.metrics import door
+from mue.metrics.door import Array
 
 
 def nearest_mode(
@@ -53,7 +56,7 @@ def mode_probabilities(
     return p.new_zeros(ys.shape[:2]).scatter_add_(1, nearest_mode(s, ys, q), p)
 
 
-def mode_tv(p: Float[Tensor, "b m"], q: Float[Tensor, "b m"]) -> Float[Tensor, " b"]:
+def mode_tv(p: Shaped[Array, "b m"], q: Shaped[Array, "b m"]) -> Float[Tensor, " b"]:
     """Total variation distance of predicted and true mode probabilities.
 
         TV = (sum_m |p_m - q_m| + (1 - sum_m p_m)) / 2
@@ -64,16 +67,18 @@ def mode_tv(p: Float[Tensor, "b m"], q: Float[Tensor, "b m"]) -> Float[Tensor, "
     >>> mode_tv(torch.tensor([[0.5, 0.4]]), torch.tensor([[0.6, 0.4]]))
     tensor([0.1000])
     """
+    p, q = door.subdistributions(p=p, q=q)
     missing = (1 - p.sum(dim=1)).clamp_min(0)
     return ((p - q).abs().sum(dim=1) + missing) / 2
 
 
-def mode_mae(p: Float[Tensor, "b m"], q: Float[Tensor, "b m"]) -> Float[Tensor, " b"]:
+def mode_mae(p: Shaped[Array, "b m"], q: Shaped[Array, "b m"]) -> Float[Tensor, " b"]:
     """Mean absolute error of the mode probabilities.
 
     >>> mode_mae(torch.tensor([[0.5, 0.5]]), torch.tensor([[0.6, 0.4]]))
     tensor([0.1000])
     """
+    p, q = door.subdistributions(p=p, q=q)
     return (p - q).abs().mean(dim=1)
 
 

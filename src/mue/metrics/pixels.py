@@ -13,8 +13,8 @@ BLOCK = 32  # images that are counted at a time: what is made of them stays in t
 EIGHT = 8  # bytes in a word, bits in a byte
 
 
-def common_pixels(*sets: Bool[Tensor, "*b _ c h w"]) -> Float[Tensor, "*b c m m"]:
-    """Number of pixels that every two of the m masks of all sets share; the diagonal is their area.
+def common_pixels(*sets: Bool[Tensor, "*b _ c h w"]) -> Float[Tensor, "*b c j j"]:
+    """Number of pixels that every two of the j masks of all sets share; the diagonal is their area.
 
     It is exact up to 2^24 pixels. An accelerator multiplies matrices; a CPU counts bits, which is
     ten times faster there.
@@ -26,13 +26,13 @@ def common_pixels(*sets: Bool[Tensor, "*b _ c h w"]) -> Float[Tensor, "*b c m m"
     return _by_bits(*sets) if sets[0].device.type == "cpu" else _by_product(*sets)
 
 
-def _by_product(*sets: Bool[Tensor, "*b _ c h w"]) -> Float[Tensor, "*b c m m"]:
+def _by_product(*sets: Bool[Tensor, "*b _ c h w"]) -> Float[Tensor, "*b c j j"]:
     """The product of each image's masks with themselves."""
     masks = torch.cat(sets, dim=-4).flatten(-2).transpose(-3, -2).float()
     return masks @ masks.mT
 
 
-def _by_bits(*sets: Bool[Tensor, "*b _ c h w"]) -> Float[Tensor, "*b c m m"]:
+def _by_bits(*sets: Bool[Tensor, "*b _ c h w"]) -> Float[Tensor, "*b c j j"]:
     """The number of bits that are set in both masks, 64 at a time.
 
     A lesion is small and its masks overlap, so most of an image is empty in all of them.
@@ -44,9 +44,9 @@ def _by_bits(*sets: Bool[Tensor, "*b _ c h w"]) -> Float[Tensor, "*b c m m"]:
         for start in range(0, len(words[0]), BLOCK)
     ]
     *batch, _, c, _, _ = sets[0].shape
-    m = sum(masks.shape[1] for masks in words)
+    j = sum(masks.shape[1] for masks in words)
     both = torch.as_tensor(np.concatenate(counts) if counts else np.empty(0), dtype=torch.float32)
-    return both.reshape(*batch, c, m, m)
+    return both.reshape(*batch, c, j, j)
 
 
 def _words(masks: Bool[Tensor, "*b k c h w"]) -> Tensor:

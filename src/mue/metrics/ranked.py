@@ -24,6 +24,26 @@ def rater_modes(
     return mode.gather(1, answer).where(best >= at_least, -1)
 
 
+def covered_share(
+    iou: Float[Tensor, "b k r"], q: Float[Tensor, "b r"], at_least: float = AT_LEAST
+) -> Float[Tensor, " b"]:
+    """Share of the raters whose mask one of the answers has an IoU of `at_least` with.
+
+    >>> covered_share(torch.tensor([[[0.7, 0.1], [0.6, 0.2]]]), torch.tensor([[0.75, 0.25]]))
+    tensor([0.7500])
+    """
+    return ((iou >= at_least).any(dim=1) * q).sum(dim=1)
+
+
+def outside_share(rater_mode: Int[Tensor, "b r"], q: Float[Tensor, "b r"]) -> Float[Tensor, " b"]:
+    """Share of the raters who are in no mode.
+
+    >>> outside_share(torch.tensor([[1, -1]]), torch.tensor([[0.75, 0.25]]))
+    tensor([0.2500])
+    """
+    return ((rater_mode < 0) * q).sum(dim=1)
+
+
 def mode_shares(
     rater_mode: Int[Tensor, "b r"], q: Float[Tensor, "b r"], m: int
 ) -> Float[Tensor, "b m"]:

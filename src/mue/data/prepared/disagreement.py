@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mue.data.prepared.store import Prepared
 from mue.metrics.energy import best_ged, rater_disagreement
-from mue.metrics.overlap import joint_iou
+from mue.metrics.overlap import iou_distance
 
 SAMPLES = (16, 100)
 """Numbers of samples for which the best `ged_n` is given."""
@@ -40,9 +40,11 @@ def disagreement(prepared: Prepared, max_images: int = 2000) -> Disagreement:
         q = torch.from_numpy(prepared.q[i, : len(masks)].astype(np.float32))[None]
         for c, name in enumerate(classes):
             if masks[:, c].any():
-                d = rater_disagreement(1 - joint_iou(masks[None, :, c : c + 1]), q)
+                one = masks[None, :, c : c + 1]
+                d = rater_disagreement(iou_distance(one, one), q)
                 by_class[name].append(1 - d.item())
-        d = rater_disagreement(1 - joint_iou(masks[None]), q)
+        every = masks[None]
+        d = rater_disagreement(iou_distance(every, every), q)
         distance.append(d.item())
         known = prepared.known  # then there is nothing but these answers
         for name, n in zip(names, (None, *SAMPLES), strict=True):

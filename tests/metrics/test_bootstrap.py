@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from mue.metrics.interval import interval, interval_of
+from mue.metrics.bootstrap import interval, interval_of
 
 
 def seeded(seed: int = 0) -> torch.Generator:
