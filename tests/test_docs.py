@@ -17,7 +17,7 @@ from mue.cli import main as cli
 from mue.config.auto import EXAMPLE, choose
 from mue.config.presets import PRESETS
 from mue.data.build import SOURCES
-from mue.evaluation.raters import METRICS
+from mue.evaluation.columns import METRICS
 from mue.models.build import BACKBONES
 
 ROOT = Path(__file__).parents[1]

@@ -8,8 +8,9 @@ import torch
 
 import mue
 from mue.data.prepared.store import write_prepared
+from mue.evaluation.columns import METRICS, Metric
 from mue.evaluation.known import ModeEvaluation, evaluate_modes
-from mue.evaluation.raters import METRICS, Metric, RaterEvaluation, evaluate_raters
+from mue.evaluation.raters import RaterEvaluation, evaluate_raters
 
 
 @pytest.fixture

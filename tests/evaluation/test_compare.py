@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from mue.data.synthetic.toy import Bars
+from mue.evaluation.columns import METRICS
 from mue.evaluation.compare import (
     ComparedModel,
     best,
@@ -14,10 +15,10 @@ from mue.evaluation.compare import (
     sample_curve,
 )
 from mue.evaluation.known import evaluate_modes
-from mue.evaluation.raters import METRICS, evaluate_raters
+from mue.evaluation.raters import evaluate_raters
 from mue.inference.load import load
 from mue.inference.predictor import Predictor
-from mue.metrics.interval import Interval
+from mue.metrics.bootstrap import Interval
 from mue.metrics.modes import mode_tv, nearest_mode
 
 

@@ -26,10 +26,11 @@ from mue.evaluation.answered import (
     spaced_items,
     split_batches,
 )
+from mue.evaluation.columns import METRICS
 from mue.evaluation.known import evaluate_modes
-from mue.evaluation.raters import METRICS, evaluate_raters
+from mue.evaluation.raters import evaluate_raters
 from mue.inference.predictor import MAX_SAMPLES, Predictor
-from mue.metrics.interval import Interval
+from mue.metrics.bootstrap import Interval
 from mue.metrics.modes import mode_tv, nearest_mode
 from mue.modes import By
 

@@ -21,7 +21,7 @@ from mue.evaluation.answered import (
     spaced_items,
     split_batches,
 )
-from mue.evaluation.raters import TOP
+from mue.evaluation.columns import TOP
 from mue.inference.predictor import Predictor
 from mue.metrics.calibration import ece
 from mue.metrics.energy import energy_distance
