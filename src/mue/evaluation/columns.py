@@ -54,7 +54,7 @@ class Masks:
     Missing raters have the weight 0. `modes` are those of the first `GROUPED` answers, `iou` is of
     these answers and the raters, `rater_mode` the mode of each rater, whose answer is like theirs
     from an IoU of `at_least` on. `true` says of each answer of a rater how probable it is, where
-    that is known: equal answers are one.
+    that is known (`Case.known`): equal answers are one.
     """
 
     s: Bool[Tensor, "b k c h w"]
@@ -77,13 +77,13 @@ class Masks:
         return replace(self, s=s, ys=ys, d=d, iou=1 - d.sy[:, :GROUPED])
 
 
-def masks_of_case(predictor: Predictor, case: Case, h: Hypotheses, by: By, *, known: bool) -> Masks:
-    """Answers and raters as masks; `known` where the raters' answers are all there are."""
+def masks_of_case(predictor: Predictor, case: Case, h: Hypotheses, by: By) -> Masks:
+    """Answers and raters as masks."""
     s, p, ys = predictor.masks(h.y), h.normalized().prob, predictor.masks(case.ys)
     d, first, at_least = distances(s, ys), h.top(GROUPED).normalized(), predictor.config.modes.iou
     ss, iou = d.ss[:, :GROUPED, :GROUPED], 1 - d.sy[:, :GROUPED]
     modes = predictor.rule.group(first, by=by, distance=ss)
-    true = distinct(d.yy, case.q) if known else None
+    true = distinct(d.yy, case.q) if case.known else None
     rater_mode = rater_modes(iou, modes.mode, at_least)
     return Masks(s, p, ys, case.q, h, d, modes, iou, at_least, rater_mode, case.ys, true)
 

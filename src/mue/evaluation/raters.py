@@ -227,7 +227,7 @@ def evaluate_raters(
     for case, h in propose_all(
         predictor, source, len(source), k, batch=batch, seed=seed, progress=progress
     ):
-        masks = masks_of_case(predictor, case, h, by, known=prepared.known)
+        masks = masks_of_case(predictor, case, h, by)
         everything.add_(masks)
         for i, of_class in enumerate(classes.values()):
             of_class.add_(masks.of_class(i))
