@@ -11,9 +11,9 @@ from mue.modes.distances import (
     mask_distance,
     masks_of,
 )
-from mue.modes.linkage import Tree, linkage, ungrouped
 from mue.modes.ranked import Modes, Ranking, modes_of, ranking
 from mue.modes.rule import MIN_PROB, By, ModeRule
+from mue.modes.tree import Tree, linkage, ungrouped
 
 __all__ = [
     "DISTANCES",

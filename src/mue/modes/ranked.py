@@ -15,7 +15,7 @@ from torch import Tensor
 from mue.errors import MueError
 from mue.metrics.modes import entropy
 from mue.metrics.ranked import up_to
-from mue.modes.linkage import Tree, ungrouped
+from mue.modes.tree import Tree, ungrouped
 
 
 @dataclass(frozen=True, slots=True)

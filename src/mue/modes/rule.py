@@ -9,8 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mue.modes.distances import DISTANCES, Distance, Kind
-from mue.modes.linkage import Tree, linkage, ungrouped
 from mue.modes.ranked import Modes, modes_of
+from mue.modes.tree import Tree, linkage, ungrouped
 from mue.types import Hypotheses
 
 By = Literal["mode", "code"]
