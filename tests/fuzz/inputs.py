@@ -50,8 +50,9 @@ from pydicom.uid import (
 from mue.cli.main import main
 from mue.commands.import_folder import import_folder
 from mue.commands.train import train
+from mue.config.json import from_dict
 from mue.config.presets import PRESETS, preset
-from mue.config.schema import Config, from_dict
+from mue.config.schema import Config
 from mue.data.images.png import SIGNATURE
 from mue.data.images.reader import decode_file, read_image_file
 from mue.data.lidc.contours import read_message

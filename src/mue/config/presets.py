@@ -18,7 +18,8 @@ from mue.config.schema import (
 )
 from mue.errors import MueError
 
-Schedule = Literal["short", "paper"]
+Length = Literal["short", "paper"]
+"""Of a preset's training: shortened where numbers hold, or the paper's own."""
 
 AUGMENT = AugmentConfig(rotate=180.0, scale=0.2, shift=0.025, flip=True, intensity=0.1)
 _MILESTONES = TrainConfig(
@@ -35,9 +36,9 @@ _SOFT_START = ObjectiveConfig(temperature=20.0, balance_until=0.12, prior_from=0
 _SHARP_START = ObjectiveConfig(sharpness=10.0, balance_until=0.12, prior_from=0.05)
 
 
-def guess(schedule: Schedule = "short") -> Config:
+def guess(length: Length = "short") -> Config:
     """The guessing game with the paper's network and method (`vq`, n = 512)."""
-    if schedule == "paper":
+    if length == "paper":
         return Config(objective=ObjectiveConfig(prior_from=0.2))
     return Config(
         objective=ObjectiveConfig(reconstruction=0.0125, prior_from=0.1),
@@ -45,7 +46,7 @@ def guess(schedule: Schedule = "short") -> Config:
     )
 
 
-def guess_exact(_: Schedule = "short") -> Config:
+def guess_exact(_: Length = "short") -> Config:
     """The guessing game with the paper's widths, trained by the exact likelihood."""
     return Config(
         method="exact",
@@ -64,7 +65,7 @@ def guess_exact(_: Schedule = "short") -> Config:
     )
 
 
-def guess_quick(_: Schedule = "short") -> Config:
+def guess_quick(_: Length = "short") -> Config:
     """The guessing game for a laptop: half-size digits, a small network, one to three minutes.
 
     Each round is played 64 times: with `exact` more answers to an input cost next to nothing, and
@@ -98,7 +99,7 @@ def guess_quick(_: Schedule = "short") -> Config:
     )
 
 
-def lidc(schedule: Schedule = "short") -> Config:
+def lidc(length: Length = "short") -> Config:
     """Lesions in CT, the paper's network and method (`vq`, n = 512), a random rater in a step."""
     config = Config(
         data=DataConfig(name="slices", augment=AUGMENT),
@@ -106,19 +107,19 @@ def lidc(schedule: Schedule = "short") -> Config:
         objective=ObjectiveConfig(reconstruction=0.02, prior_from=0.1),
         train=replace(_MILESTONES, steps=3_000, batch=64, lr=5e-4),
     )
-    if schedule == "short":
+    if length == "short":
         return config
     train = TrainConfig(steps=120_000, milestones=(0.25, 0.75), factors=(0.5, 0.1))
     return replace(config, objective=ObjectiveConfig(prior_from=0.2), train=train)
 
 
-def lidc_small(schedule: Schedule = "short") -> Config:
+def lidc_small(length: Length = "short") -> Config:
     """The same at a width that fits into 8 MiB."""
     model = ModelConfig(levels=(32, 64, 96, 128), tail=(160, 192), widths=(96, 64, 32))
-    return replace(lidc(schedule), model=model)
+    return replace(lidc(length), model=model)
 
 
-def lidc_exact(_: Schedule = "short") -> Config:
+def lidc_exact(_: Length = "short") -> Config:
     """Lesions in CT by the exact likelihood and the energy distance, all raters in a step."""
     return Config(
         method="exact",
@@ -155,10 +156,10 @@ _BASELINES: dict[Baseline, tuple[LatentConfig, float]] = {
 
 
 def _baseline(
-    ours: Callable[[Schedule], Config], kind: Baseline, kl_warmup: float, schedule: Schedule
+    ours: Callable[[Length], Config], kind: Baseline, kl_warmup: float, length: Length
 ) -> Config:
     """A baseline of a preset of ours, with the KL warm-up of its short schedule alone."""
-    return as_baseline(ours(schedule), kind, kl_warmup if schedule == "short" else 0.0)
+    return as_baseline(ours(length), kind, kl_warmup if length == "short" else 0.0)
 
 
 def as_baseline(config: Config, kind: Baseline, kl_warmup: float = 0.0) -> Config:
@@ -180,7 +181,7 @@ def as_baseline(config: Config, kind: Baseline, kl_warmup: float = 0.0) -> Confi
     return replace(config, method=method, model=model, latent=latent, objective=objective)
 
 
-def toy(_: Schedule = "short") -> Config:
+def toy(_: Length = "short") -> Config:
     """Bars of light with two known answers each, by `exact`: seconds, for tests and first steps."""
     return Config(
         method="exact",
@@ -196,7 +197,7 @@ def toy(_: Schedule = "short") -> Config:
     )
 
 
-def toy_vq(_: Schedule = "short") -> Config:
+def toy_vq(_: Length = "short") -> Config:
     """The same bars of light by `vq`."""
     return Config(
         data=DataConfig(name="toy"),
@@ -216,7 +217,7 @@ def toy_vq(_: Schedule = "short") -> Config:
     )
 
 
-def vector(_: Schedule = "short") -> Config:
+def vector(_: Length = "short") -> Config:
     """A one-to-many mapping between vectors with known probabilities, by an MLP."""
     config = toy()
     normal = replace(config.objective, likelihood="normal", deviation=0.1)
@@ -232,7 +233,7 @@ def vector(_: Schedule = "short") -> Config:
     )
 
 
-def vector_vq(_: Schedule = "short") -> Config:
+def vector_vq(_: Length = "short") -> Config:
     """The same mapping by `vq`."""
     config, images = vector(), toy_vq()
     return replace(
@@ -247,7 +248,7 @@ def vector_vq(_: Schedule = "short") -> Config:
     )
 
 
-PRESETS: dict[str, Callable[[Schedule], Config]] = {
+PRESETS: dict[str, Callable[[Length], Config]] = {
     "guess": guess,
     "guess-exact": guess_exact,
     "guess-quick": guess_quick,
@@ -271,7 +272,7 @@ PRESETS: dict[str, Callable[[Schedule], Config]] = {
 """Every preset by the name the command line gives it."""
 
 
-def preset(name: str, schedule: Schedule = "short") -> Config:
+def preset(name: str, length: Length = "short") -> Config:
     """The preset of that name, its schedule shortened where numbers hold, or the paper's own.
 
     A preset that the paper has no run of takes either schedule for the same.
@@ -280,4 +281,4 @@ def preset(name: str, schedule: Schedule = "short") -> Config:
         close = difflib.get_close_matches(name, PRESETS, n=1, cutoff=0.4)
         hint = f"did you mean {close[0]!r}?" if close else f"take one of {', '.join(PRESETS)}"
         raise MueError(f"there is no preset {name!r}; {hint}")
-    return PRESETS[name](schedule)
+    return PRESETS[name](length)

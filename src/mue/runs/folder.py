@@ -19,7 +19,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mue.config.schema import Config, from_dict
+from mue.config.json import from_dict
+from mue.config.schema import Config
 from mue.errors import MueError
 from mue.runtime.atomic import write_atomic
 

@@ -32,7 +32,8 @@ from jaxtyping import Shaped, UInt8
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from mue.config.schema import NormalizeConfig, check_values, from_dict
+from mue.config.json import from_dict
+from mue.config.schema import NormalizeConfig, check_values
 from mue.data.images.image import Geometry
 from mue.data.normalize import choose_normalization
 from mue.data.order import natural
