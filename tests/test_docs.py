@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from mue.cli import main as cli
+from mue.cli.commands import COMMANDS
+from mue.cli.main import main
 from mue.config.auto import EXAMPLE, choose
 from mue.config.presets import PRESETS
 from mue.data.build import SOURCES
@@ -109,10 +110,10 @@ def command_lines(name: str) -> list[str]:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_every_command_of_a_page_parses(name: str, monkeypatch: pytest.MonkeyPatch):
-    for command, verb in cli._COMMANDS.items():
-        monkeypatch.setitem(cli._COMMANDS, command, only_parsed(verb))
-    monkeypatch.setattr(cli.train, "train", only_parsed(cli.train.train))
-    monkeypatch.setattr(cli, "auto", lambda *_, **__: choose(EXAMPLE, "cpu"))
+    for command, verb in COMMANDS.items():
+        monkeypatch.setitem(COMMANDS, command, only_parsed(verb))
+    monkeypatch.setattr("mue.commands.train.train", only_parsed(COMMANDS["train"]))
+    monkeypatch.setattr("mue.cli.train.auto", lambda *_, **__: choose(EXAMPLE, "cpu"))
     monkeypatch.setitem(PRESETS, "signs", PRESETS["toy"])  # CONTRIBUTING adds it
     for line in command_lines(name):
         words = shlex.split(line.replace("PRESET", "toy"))[1:]
@@ -121,7 +122,7 @@ def test_every_command_of_a_page_parses(name: str, monkeypatch: pytest.MonkeyPat
         if words[0] == "train" and not {"--out", "--help"} & set(words):
             words += ["--out", "DIR"]  # left out in a sentence
         with pytest.raises((Parsed, SystemExit)) as stop:
-            cli.main(words)
+            main(words)
         assert stop.type is Parsed or "--help" in words, line
 
 

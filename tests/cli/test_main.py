@@ -18,6 +18,7 @@ import torch
 from PIL import Image
 
 from mue.cli import main as cli
+from mue.cli.commands import COMMANDS
 from mue.commands.demo import DEMO, DemoResult, demo
 from mue.commands.figure import FigureResult, figure
 from mue.commands.models import load_models
@@ -215,7 +216,7 @@ def test_a_run_whose_name_is_not_utf8_is_refused_in_a_sentence(mue, folder):
         OSError(errno.ENOMEM, "Cannot allocate memory"),
     ],
 )
-@pytest.mark.parametrize("command", sorted(cli._COMMANDS))
+@pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_memory_that_runs_out_is_one_sentence_of_every_command(mue, monkeypatch, command, error):
     def run(*_):
         raise error
@@ -322,7 +323,7 @@ def test_a_defect_is_not_made_a_sentence(mue, monkeypatch, error):
     def broken(*_, **__):
         raise error
 
-    monkeypatch.setitem(cli._COMMANDS, "figure", broken)
+    monkeypatch.setitem(COMMANDS, "figure", broken)
     with pytest.raises(type(error)):
         mue("figure", "guess")
 
@@ -336,11 +337,11 @@ def test_the_version_and_help_are_there_for_the_asking(mue):
     assert "evaluate" in alone.out
 
 
-@pytest.mark.parametrize("name", [name for name in cli._COMMANDS if name != "train"])
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "train"])
 def test_a_command_has_the_parameters_of_its_function(mue, name):
     said = mue(*name.split(), "--help")
     assert said.code == 0
-    verb = cli._COMMANDS[name]
+    verb = COMMANDS[name]
     for parameter in inspect.signature(verb).parameters.values():
         positional = (
             parameter.kind is parameter.POSITIONAL_OR_KEYWORD
@@ -537,7 +538,7 @@ def test_figures_are_named_where_they_are(mue, monkeypatch):
         calls.append((models, options["out"]))
         return FigureResult((Path("plots/modes.png"), Path("plots/answers.png")))
 
-    monkeypatch.setitem(cli._COMMANDS, "figure", plotted)
+    monkeypatch.setitem(COMMANDS, "figure", plotted)
     said = mue("figure", "guess", "--out", "plots")
     assert (said.code, said.out) == (0, "figure   plots/modes.png\nfigure   plots/answers.png\n")
     assert calls == [(("guess",), "plots")]
@@ -576,7 +577,7 @@ def test_the_demonstration_prints_both_tables_and_says_where_everything_is(mue, 
         reports = {model.name: report(model, judged) for model in models}
         return DemoResult(reports, (out / "report.json", *files))
 
-    monkeypatch.setitem(cli._COMMANDS, "demo", evaluated)
+    monkeypatch.setitem(COMMANDS, "demo", evaluated)
     said = mue("demo", "--out", "shown")
     assert said.code == 0
     assert said.out.count("mode_tv  mean 0.1000") == 2

@@ -448,7 +448,7 @@ def test_an_error_of_our_own_is_not_taken_for_the_loss_of_a_process():
 def test_one_process_of_a_machine_says_what_is_wrong_with_a_command(
     mue, set_environment, monkeypatch, command
 ):
-    monkeypatch.setattr("mue.cli.main._PATIENCE", 0.0)
+    monkeypatch.setattr("mue.cli.exits._PATIENCE", 0.0)
     said = mue(*command.split())
     assert said.code == 2
     assert said.err
