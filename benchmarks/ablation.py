@@ -62,7 +62,7 @@ def answering_step(name: str) -> Step:
     """16 answers of `lidc-exact` to one image, with CUDA graphs or without."""
     predictor = load("lidc-exact", device="cuda", accelerate=name == ALL)
     x = torch.rand(1, 1, 128, 128, device=predictor.device)
-    return lambda: predictor.propose(x, 16)
+    return lambda: predictor.propose(x, 16, normalized=True)
 
 
 # --- the measurement ------------------------------------------------------------------------------

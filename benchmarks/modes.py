@@ -56,11 +56,11 @@ def main() -> None:
     device = choose_device(options.device)
     predictor = mue.load("bundled:lidc-exact", device=options.device)
     x = torch.rand(options.batch, 1, 128, 128, device=device)
-    h = predictor.propose(x, 16)
+    h = predictor.propose(x, 16, normalized=True)
     answers = blobs(h.prob, h.code)
     took: dict[str, list[float]] = {"propose": [], "group": []}
     for i in range(REPEATS + 3):
-        one = seconds(lambda: predictor.propose(x, 16), device)
+        one = seconds(lambda: predictor.propose(x, 16, normalized=True), device)
         two = seconds(lambda: predictor.group(answers), device)
         if i >= 3:
             took["propose"].append(one)

@@ -288,11 +288,14 @@ def table_of_parts(model: str) -> str:
     files = [picture(seed) for seed in range(_BATCHES[-1])]
     uploads = [read_upload([("a.png", file)], None, 1, Settings()) for file in files]
     x = torch.cat([as_input(each.pixels, config.data.normalize) for each in uploads])
-    h, modes = predictor.propose(x[:1], predictor.max_answers), predictor.modes(x[:1])
+    h, modes = (
+        predictor.propose(x[:1], predictor.max_answers, normalized=True),
+        predictor.modes(x[:1], normalized=True),
+    )
     top = rank(modes, predictor, by="mode", k=8, cut=None, coverage=None)
     steps: dict[str, Callable[[], object]] = {
         "decode the PNG": lambda: read_upload([("a.png", files[0])], None, 1, Settings()),
-        "network": lambda: predictor.propose(x[:1], predictor.max_answers),
+        "network": lambda: predictor.propose(x[:1], predictor.max_answers, normalized=True),
         "group the answers": lambda: predictor.group(h),
         "masks and JSON": lambda: as_json(
             top, config, form="png", details=False, upload=uploads[0]
@@ -301,7 +304,9 @@ def table_of_parts(model: str) -> str:
     calls = {(name, 1, 1): call for name, call in steps.items()}
     for size in _BATCHES:
         for threads in (1, 2):
-            calls["batch", size, threads] = lambda size=size: predictor.modes(x[:size])
+            calls["batch", size, threads] = lambda size=size: predictor.modes(
+                x[:size], normalized=True
+            )
     least = dict.fromkeys(calls, float("inf"))
     for _ in range(_ROUNDS):
         for (name, size, threads), call in calls.items():

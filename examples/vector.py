@@ -25,7 +25,7 @@ def main() -> None:
     source = build_source(predictor.config.data, "test", seed=0, device=predictor.device)
     case = source.case(torch.arange(20))
     rows = [case.group.index(kind) for kind in ("near", "middle", "far")]
-    h = predictor.propose(case.x[rows])
+    h = predictor.propose(case.x[rows], normalized=True)
     predicted = mode_probabilities(h.y, h.prob, case.ys[rows])
     for i, row in enumerate(rows):
         print(f"x = ({case.x[row, 0]:+.2f}, {case.x[row, 1]:+.2f}), {case.group[row]}")

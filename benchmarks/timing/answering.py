@@ -103,7 +103,7 @@ class AnswerJobs:
 
     def ours(self, k: int) -> Job:
         """As `mue predict` answers."""
-        return lambda: self.predictor.propose(self.image, k)
+        return lambda: self.predictor.propose(self.image, k, normalized=True)
 
     def naive(self, k: int) -> Job:
         """Code by code, contiguous."""

@@ -72,7 +72,7 @@ def test_a_calibrated_model_gives_the_same_answers_with_the_fitted_probabilities
     torch.testing.assert_close(after, (z / found.temperature + found.shift).log_softmax(dim=1))
     answers = []
     for predictor in (old, new):
-        h = predictor.propose(case.x, 6)
+        h = predictor.propose(case.x, 6, normalized=True)
         order = h.code.argsort(dim=1)
         rows = torch.arange(12)[:, None]
         answers.append(h.y[rows, order])
@@ -142,7 +142,7 @@ def test_synthetic_inputs_are_calibrated_on_val(tmp_path):
     predictor = mue.load(found.folder, device="cpu")
     source = build_source(predictor.config.data, "val", seed=3, device=torch.device("cpu"))
     case = source.case(torch.arange(32))
-    h = predictor.propose(case.x, predictor.codes)
+    h = predictor.propose(case.x, predictor.codes, normalized=True)
     value = ged(h.y > 0.5, h.normalized().prob, case.ys > 0.5, case.q).mean().item()
     assert value == pytest.approx(found.calibration.after, abs=2e-3)
 

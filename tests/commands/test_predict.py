@@ -65,7 +65,7 @@ def test_image_files_are_answered_as_arrays_are(trained, images, tmp_path):
 def test_modes_are_of_all_codes_and_keep_their_whole_probability(trained, images):
     (found,) = mue.predict(trained, images[:1], k=2, device="cpu").predictions
     predictor = mue.load(trained, device="cpu")
-    modes = predictor.modes(found.x)
+    modes = predictor.modes(found.x, normalized=True)
     assert torch.equal(found.modes.prob, modes.prob[:, :2])
     answers = found.summary()["answers"]
     for i, answer in enumerate(answers):

@@ -30,8 +30,9 @@ class Oracle(Predictor):
         *,
         min_prob: float = 0.0,
         generator: Any = None,
+        normalized: bool = False,
         coverage: Any = None,
     ) -> Any:
-        del generator, coverage
+        del generator, normalized, coverage
         self.asked.append((k, min_prob))
         return self.answer(image)

@@ -121,7 +121,7 @@ def folded(predictor: Predictor, calibration: Calibration) -> Predictor:
 def distance(predictor: Predictor, source: Slices) -> float:
     """The energy distance of all answers of a model, as the metric has it."""
     case = source.case(torch.arange(len(source)))
-    h = predictor.propose(case.x, predictor.codes)
+    h = predictor.propose(case.x, predictor.codes, normalized=True)
     return ged(h.y > 0.5, h.normalized().prob, case.ys > 0.5, case.q).mean().item()
 
 
@@ -207,7 +207,7 @@ def test_a_mode_whose_first_code_is_shifted_out_keeps_its_other_codes(
     network(predictor).prior.bias[CODES:] = torch.tensor([1.0, 0.0])
     monkeypatch.setattr(torch.optim, "LBFGS", MovedOut)
     found = fit_calibration(predictor, val, len(val))
-    after = folded(predictor, found).modes(val.case(torch.arange(50)).x)
+    after = folded(predictor, found).modes(val.case(torch.arange(50)).x, normalized=True)
     assert after.count.amin() >= 1
     assert found.shift[CODES] == -40
 

@@ -147,7 +147,9 @@ def test_a_curve_is_the_distance_of_the_first_samples_of_one_run(baselines):
     tv = torch.zeros(3)
     for i in range(5):
         case = from_source.case(torch.tensor([i]))
-        mode = nearest_mode(predictor.propose(case.x, 8, generator=generator).y, case.ys)[0]
+        mode = nearest_mode(
+            predictor.propose(case.x, 8, generator=generator, normalized=True).y, case.ys
+        )[0]
         for j, n in enumerate((1, 3, 8)):
             share = torch.bincount(mode[:n], minlength=2) / n
             tv[j] += (share - case.q[0]).abs().sum() / 2 / 5

@@ -162,7 +162,7 @@ def test_the_mode_probabilities_of_a_baseline_are_shares_of_its_answers(baseline
     torch.testing.assert_close(found.predicted.sum(dim=1), torch.ones(6))
     assert torch.equal(evaluate_modes(predictor, inputs=6, seed=2, k=20).predicted, found.predicted)
     case = build_source(predictor.config.data, "test", seed=2, device=CPU).case(torch.arange(6))
-    h = predictor.propose(case.x, k, generator=torch.Generator().manual_seed(2))
+    h = predictor.propose(case.x, k, generator=torch.Generator().manual_seed(2), normalized=True)
     for i, mode in enumerate(nearest_mode(h.y, case.ys)):
         share = torch.bincount(mode, minlength=2) / k
         torch.testing.assert_close(found.predicted[i], share)

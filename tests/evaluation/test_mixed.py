@@ -54,7 +54,9 @@ def test_an_evaluation_is_that_of_each_image_with_its_own_raters(mixed, lesion_m
     for i, row in enumerate(source.rows):
         case = source.case(torch.tensor([i]))
         there = case.q[0] > 0
-        h = predictor.propose(case.x, predictor.max_answers, min_prob=1e-4).normalized()
+        h = predictor.propose(
+            case.x, predictor.max_answers, min_prob=1e-4, normalized=True
+        ).normalized()
         alone = ged(h.y > 0.5, h.prob, case.ys[:, there] > 0.5, case.q[:, there])
         torch.testing.assert_close(found.columns["ged"][i], alone[0], atol=1e-5, rtol=0)
         raters = int(prepared.items["raters"][prepared.rows.index(row)])

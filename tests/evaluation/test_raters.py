@@ -48,7 +48,7 @@ def reported(found: RaterEvaluation) -> Any:
 @pytest.mark.parametrize("batch", [1, 5, 32])
 def test_every_metric_is_the_pure_function_of_all_answers_at_once(predictor, lesions, case, batch):
     found = evaluate_raters(predictor, lesions, batch=batch, seed=3)
-    h = predictor.propose(case.x, 6)  # every code there is
+    h = predictor.propose(case.x, 6, normalized=True)  # every code there is
     s, ys, p = h.y > 0.5, case.ys > 0.5, h.normalized().prob
     torch.testing.assert_close(found.columns["ged"], ged(s, p, ys, case.q), **CLOSE)
     for n in (16, 32, 50, 100):
@@ -231,7 +231,7 @@ def test_a_folder_that_holds_no_slices_is_refused(predictor, tmp_path):
 
 def test_by_code_each_answer_stands_alone(predictor, lesions, case):
     found = evaluate_raters(predictor, lesions, by="code")
-    h = predictor.propose(case.x, 6).normalized()
+    h = predictor.propose(case.x, 6, normalized=True).normalized()
     s, ys = h.y > 0.5, case.ys > 0.5
     torch.testing.assert_close(found.mode_prob, h.prob, **CLOSE)
     torch.testing.assert_close(found.columns["dice_top"], top_dice(s, ys, case.q), **CLOSE)
@@ -269,7 +269,12 @@ def test_ged_weighs_all_samples_and_ged_n_the_first_n(lesion_baselines, lesions,
     predictor = load(lesion_baselines["probunet"], device="cpu")
     found = evaluate_raters(predictor, lesions, samples=40, seed=3, batch=batch)
     generator = torch.Generator().manual_seed(3)
-    y = torch.cat([predictor.propose(x, 40, generator=generator).y for x in case.x.split(batch)])
+    y = torch.cat(
+        [
+            predictor.propose(x, 40, generator=generator, normalized=True).y
+            for x in case.x.split(batch)
+        ]
+    )
     s, ys = y > 0.5, case.ys > 0.5
 
     def of(n):
@@ -294,7 +299,7 @@ def test_ged_weighs_all_samples_and_ged_n_the_first_n(lesion_baselines, lesions,
 def test_an_ensemble_is_judged_by_its_members(lesion_baselines, lesions, case):
     predictor = load(lesion_baselines["ensemble"], device="cpu")
     found = evaluate_raters(predictor, lesions, seed=3)
-    s, ys = predictor.propose(case.x, 2).y > 0.5, case.ys > 0.5
+    s, ys = predictor.propose(case.x, 2, normalized=True).y > 0.5, case.ys > 0.5
     half = torch.full((12, 2), 0.5)
     torch.testing.assert_close(found.columns["ged"], ged(s, half, ys, case.q), **CLOSE)
     sampled_16 = ged_n(s, half, ys, case.q, 16, torch.Generator().manual_seed(3))

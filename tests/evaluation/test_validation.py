@@ -215,7 +215,9 @@ def test_a_predictor_of_a_training_keeps_its_weights_when_the_training_goes_on(t
     training = after(tiny("exact"), Bars(), 1)  # without an average, whose memory is the weights'
     x = Bars().case(torch.arange(2)).x
     predictor = predictor_of(training, training.ema)
-    before = predictor.propose(x, 2)
+    before = predictor.propose(x, 2, normalized=True)
     next(iter(fit(training, Bars())))
-    assert torch.equal(predictor.propose(x, 2).y, before.y)
-    assert not torch.equal(predictor_of(training, training.ema).propose(x, 2).y, before.y)
+    assert torch.equal(predictor.propose(x, 2, normalized=True).y, before.y)
+    assert not torch.equal(
+        predictor_of(training, training.ema).propose(x, 2, normalized=True).y, before.y
+    )

@@ -1,5 +1,4 @@
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -8,22 +7,17 @@ import torch
 from nibabel.nifti1 import Nifti1Image
 from PIL import Image
 
-from mue.config.schema import DataConfig, NormalizeConfig
-from mue.data.folder.importer import encode_cases
-from mue.data.folder.layout import CaseFiles, Description
+from mue.config.schema import NormalizeConfig
 from mue.data.images.image import Limits, limited
-from mue.data.prepared.dataset import Slices
-from mue.data.prepared.store import Prepared, open_prepared, write_prepared
 from mue.errors import MueError
 from mue.inference.files import (
     SETTINGS,
     InputFile,
     find_inputs,
-    network_input,
     read_input,
     require_different_names,
 )
-from mue.service.uploads import as_input
+from mue.inference.inputs import network_input
 
 
 def read_image(path: Path, channels: int) -> torch.Tensor:
@@ -163,98 +157,6 @@ def test_channels_in_different_places_are_refused(tmp_path):
     words = r"a_0001.nii has an affine that puts it up to 4 mm away from .*a_0000.nii"
     with pytest.raises(ValueError, match=words):
         read_input(find_inputs([tmp_path], 2)[0], 2)
-
-
-@pytest.mark.parametrize("dtype", [np.int16, np.int32, np.float32])
-def test_a_scan_is_scaled_by_the_range_of_each_slice_for_a_model_of_bytes(dtype):
-    """As `mue serve` does; divided by 32767, Hounsfield units would all be nearly 0."""
-    pixels = np.array([[[[-1000, 0, 1000]], [[0, 50, 200]]]], dtype)
-    x = network_input(pixels, NormalizeConfig())
-    assert x[:, 0, 0].tolist() == [[0, 0.5, 1], [0, 0.25, 1]]
-    for slice_, each in zip(x, pixels[0], strict=True):
-        assert torch.equal(as_input(each[None], NormalizeConfig())[0], slice_)
-    share = np.array([[[[0.25, 0.5]]]], np.float32)
-    assert network_input(share, NormalizeConfig()).flatten().tolist() == [0.25, 0.5]
-
-
-def prepared(folder: Path, *images: Path) -> Prepared:
-    """Images with an empty mask each, imported."""
-    cases: list[CaseFiles] = []
-    for i, image in enumerate(images):
-        h, w = read_input(InputFile("a", (image,)), 1).pixels.shape[2:]
-        Image.new("L", (w, h)).save(folder / f"mask{i}.png")
-        cases.append(CaseFiles(f"{i}", "p", "train", (image.name,), (f"mask{i}.png",), None))
-    write_prepared(encode_cases(cases, folder, Description()), folder / "prepared", {})
-    return open_prepared(folder / "prepared")
-
-
-@pytest.fixture
-def stored(tmp_path, ct_slice) -> Callable[[int], Path]:
-    """A file with values of so many bits."""
-
-    def make(bits: int) -> Path:
-        values = np.random.default_rng(0).integers(1 << bits, size=(6, 5))
-        path = tmp_path / f"{bits}.png"
-        if bits in (8, 16):
-            Image.fromarray(values.astype(f"u{bits // 8}")).save(path)
-        else:
-            data = ct_slice(values, 0.0, "1.2", BitsStored=bits)
-            del data.RescaleSlope, data.RescaleIntercept, data.ImagePositionPatient
-            data.save_as(path.with_suffix(".dcm"), enforce_file_format=True)
-        return path if path.exists() else path.with_suffix(".dcm")
-
-    return make
-
-
-@pytest.mark.parametrize("bits", [8, 12, 16])
-@pytest.mark.parametrize("kind", ["unit", "zscore"])
-def test_an_image_is_normalized_as_in_training(tmp_path, stored, bits, kind):
-    path, config = stored(bits), NormalizeConfig(kind=kind)
-    trained = Slices(prepared(tmp_path, path), "train", DataConfig(name="slices", normalize=config))
-    x, raw = trained.case(torch.tensor([0])).x, read_input(InputFile("a", (path,)), 1)
-    torch.testing.assert_close(network_input(raw.pixels, config, raw.bits), x)
-    if kind == "unit":
-        assert x.max() == raw.pixels.max() / (2**bits - 1)
-    assert torch.equal(
-        as_input(raw.pixels[:, 0], config, raw.bits), network_input(raw.pixels, config, raw.bits)
-    )
-
-
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        (np.array([[-5, 9]], np.int16), r"got unit, and those of .* are of the type int16"),
-        (np.array([[0.5, 1.5]], np.float32), "are 0.5 to 1.5"),
-        (np.array([[0.5, 1.0]], np.float32), None),
-    ],
-)
-def test_values_without_a_maximum_are_not_trained_on_as_bytes_are(tmp_path, values, words):
-    np.save(tmp_path / "a.npy", values)
-    found, config = prepared(tmp_path, tmp_path / "a.npy"), DataConfig(name="slices")
-    if words is None:
-        assert Slices(found, "train", config).case(torch.tensor([0])).x.flatten().tolist() == [
-            0.5,
-            1,
-        ]
-        return
-    with pytest.raises(MueError, match=words):
-        Slices(found, "train", config)
-
-
-def test_images_of_different_bits_are_not_trained_on_as_bytes_are(tmp_path, stored):
-    found = prepared(tmp_path, stored(12), stored(16))
-    assert found.meta.bits == (12, 16)
-    with pytest.raises(MueError, match=r"must be range, window or zscore .* have 12 and 16 bits"):
-        Slices(found, "train", DataConfig(name="slices"))
-    Slices(found, "train")  # as the data recommend
-
-
-def test_slices_are_normalized_each_by_itself():
-    pixels = np.stack([np.arange(12.0).reshape(3, 4), 5 * np.arange(12.0).reshape(3, 4) + 7])[None]
-    x = network_input(pixels.astype(np.float32), NormalizeConfig(kind="zscore"))
-    assert x.shape == (2, 1, 3, 4)
-    torch.testing.assert_close(x[0], x[1])
-    torch.testing.assert_close(x.mean(dim=(1, 2, 3)), torch.zeros(2), atol=1e-6, rtol=0)
 
 
 # --- what is read ---------------------------------------------------------------------------------

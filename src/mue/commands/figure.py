@@ -187,23 +187,29 @@ def _examples(model: LoadedModel, split: Split, by: By) -> Figures:
     first = [case.group.index(g) for g in sorted(set(case.group))]
     if predictor.network.axes == 1:
         x, ys = case.x[first], case.ys[first]
-        yield "answers.png", plot_points(x.cpu(), predictor.modes(x, by=by).cpu(), ys.cpu(), name)
+        yield (
+            "answers.png",
+            plot_points(x.cpu(), predictor.modes(x, by=by, normalized=True).cpu(), ys.cpu(), name),
+        )
         return
     rows = [*first, *(i for i in range(64) if i not in first)][:_EXAMPLES]
     names = [case.group[i] for i in rows]
     x = case.x[rows]
     if by == "mode":
         few = x[: max(4, len(first))]
-        modes = predictor.modes(few).top(_EXAMPLES)
+        modes = predictor.modes(few, normalized=True).top(_EXAMPLES)
         yield "answers.png", plot_answers(few.cpu(), modes, _title(model), names)
-        modes = predictor.modes(x[:1])
+        modes = predictor.modes(x[:1], normalized=True)
         yield (
             "tree.png",
             plot_tree(x[0].cpu(), modes, f"{_title(model)} for one input", outlines=False),
         )
         return
     for k, count in ((4, len(first)), (6, len(rows))):
-        modes, title = predictor.modes(x[:count], _count(model, k), by=by), _title(model, k)
+        modes, title = (
+            predictor.modes(x[:count], _count(model, k), by=by, normalized=True),
+            _title(model, k),
+        )
         yield f"{_kind(model)}-{k}.png", plot_answers(x[:count].cpu(), modes, title, names[:count])
 
 
@@ -242,15 +248,18 @@ def _cases(model: LoadedModel, case: Case, split: Split, by: By) -> Figures:
     predictor, about = model.predictor, f"ambiguous {split} slices"
     if by == "mode":
         title = f"{_title(model)} for {about}"
-        yield "cases.png", plot_cases(case.cpu(), predictor.modes(case.x), title)
+        yield "cases.png", plot_cases(case.cpu(), predictor.modes(case.x, normalized=True), title)
         title = f"{_title(model)} for {case.id[0]}"
-        yield "tree.png", plot_tree(case.x[0].cpu(), predictor.modes(case.x[:1]), title)
+        yield (
+            "tree.png",
+            plot_tree(case.x[0].cpu(), predictor.modes(case.x[:1], normalized=True), title),
+        )
         return
-    modes = predictor.modes(case.x, _count(model, 8), by=by)
+    modes = predictor.modes(case.x, _count(model, 8), by=by, normalized=True)
     title = f"{_title(model, 8)}, {about}"
     yield f"{_kind(model)}-8.png", plot_cases(case.cpu(), modes, title, limit=8)
     if predictor.codes:
-        coded = predictor.propose(case.x, predictor.codes).cpu()
+        coded = predictor.propose(case.x, predictor.codes, normalized=True).cpu()
         yield "codes.png", plot_codes(case.cpu(), coded, f"{model.name}: answers by code")
 
 

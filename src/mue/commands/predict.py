@@ -24,10 +24,10 @@ from mue.inference.files import (
     InputFile,
     find_inputs,
     input_digest,
-    network_input,
     read_input,
     require_different_names,
 )
+from mue.inference.inputs import network_input
 from mue.inference.load import find
 from mue.inference.predictor import Predictor
 from mue.inference.segmentation import as_nifti, as_npz, segmentation
@@ -166,7 +166,12 @@ def predict(
         x = network_input(raw.pixels, data.normalize, raw.bits)
         d = len(x)
         modes = predictor.modes(
-            x, by=by, coverage=coverage, volume=d > 1, on_slice=lambda i: tell("slices", i, d)
+            x,
+            by=by,
+            coverage=coverage,
+            normalized=True,
+            volume=d > 1,
+            on_slice=lambda i: tell("slices", i, d),
         )
         tall = x.transpose(0, 1).flatten(1, 2)
         return Prediction(file.paths[0], tall, modes if coverage else modes.top(k), raw, labels)

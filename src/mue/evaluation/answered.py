@@ -58,7 +58,10 @@ def propose_all(
     generator = torch.Generator().manual_seed(seed)
     for index in split_batches(source, torch.arange(count, device=predictor.device), batch):
         case = source.case(index)
-        yield case, predictor.propose(case.x, k, min_prob=min_prob, generator=generator)
+        yield (
+            case,
+            predictor.propose(case.x, k, min_prob=min_prob, generator=generator, normalized=True),
+        )
         if progress is not None:
             progress(int(index[-1]) + 1, count)
 

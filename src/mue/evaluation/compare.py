@@ -198,7 +198,7 @@ def _seconds(predictor: Predictor, x: Tensor, answers: int) -> float:
     took: list[float] = []
     while len(took) < 4 or sum(took) < 0.2:
         began = time.perf_counter()
-        predictor.propose(x, answers)
+        predictor.propose(x, answers, normalized=True)
         if predictor.device.type == "cuda":
             torch.cuda.synchronize()
         took.append(time.perf_counter() - began)
@@ -278,7 +278,7 @@ def latent_samples(
     group: list[str] = []
     for index in torch.arange(inputs, device=predictor.device).split(50):
         case = source.case(index)
-        y, log_density = predictor.densities(case.x, k, generator=generator)
+        y, log_density = predictor.densities(case.x, k, generator=generator, normalized=True)
         batches.append((nearest_mode(y, case.ys).cpu(), log_density.cpu(), case.q.cpu()))
         group.extend(case.group)
     mode, log_density, true = (torch.cat(tensors) for tensors in zip(*batches, strict=True))

@@ -223,7 +223,7 @@ def health(
         ged=ged,
         train_ged=train_ged,
         case=case.cpu(),
-        hypotheses=predictor.propose(case.x, k, min_prob=_min_prob(k)).cpu(),
+        hypotheses=predictor.propose(case.x, k, min_prob=_min_prob(k), normalized=True).cpu(),
     )
 
 
@@ -339,7 +339,9 @@ def _measure(
     known = patients = False
     for items in split_batches(source, index, _BATCH):
         case = source.case(items)
-        h = predictor.propose(case.x, k, min_prob=_min_prob(k), generator=generator)
+        h = predictor.propose(
+            case.x, k, min_prob=_min_prob(k), generator=generator, normalized=True
+        )
         sy, ss, yy = joint_distances(predictor, h, case)
         modes = predictor.group(h)
         of_input = _of_inputs(predictor, case, h, modes, sy, ss, yy)

@@ -107,7 +107,10 @@ def _answers(predictor: Predictor, source: Source) -> Iterator[tuple[Case, Hypot
     k = min(TOP, predictor.max_answers)
     for index in split_batches(source, spaced_items(source, inputs), _BATCH):
         case = source.case(index)
-        yield case, predictor.propose(case.x, k, min_prob=MIN_PROB, generator=generator)
+        yield (
+            case,
+            predictor.propose(case.x, k, min_prob=MIN_PROB, generator=generator, normalized=True),
+        )
 
 
 def negative_log_likelihood(

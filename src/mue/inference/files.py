@@ -10,24 +10,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import torch
-from jaxtyping import Float, Shaped
-from torch import Tensor
 
-from mue.config.schema import NormalizeConfig
 from mue.data.images.image import Axis, RawImage, check_fit, common_bits
 from mue.data.images.picture import picture_channels
 from mue.data.images.reader import ENDINGS, read_image_file
 from mue.data.images.walk import dicom_files, find_images
-from mue.data.normalize import normalize
 from mue.errors import MueError, ReadError
+from mue.inference.inputs import with_channels
 
 SETTINGS = "mue-predict.json"
 """What a folder of answers holds beside them: the model and the settings that gave them."""
 RECORDS = "mue-predict"
 """A folder in it: for the answers called NAME, NAME.json says which image they are about."""
 _NUMBERED = re.compile(r"(.+)_(\d{4})")  # a case and a channel, as in nnU-Net
-_LUMA = np.array([0.299, 0.587, 0.114])  # of red, green and blue in grey, as in ITU-R 601
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,53 +155,9 @@ def _check_channels(file: InputFile, channels: int) -> None:
         )
 
 
-def with_channels(raw: RawImage, channels: int, name: str) -> RawImage:
-    """The same picture with grey as colour, or colour as grey, where the model takes the other.
-
-    The channels of a volume are no colours, unless they are bytes.
-    """
-    pixels, c = raw.pixels, len(raw.pixels)
-    picture = raw.geometry is None
-    if (c, channels) == (1, 3) and picture:
-        pixels = np.broadcast_to(pixels, (3, *pixels.shape[1:]))
-    elif (c, channels) == (3, 1) and (picture or pixels.dtype == np.uint8):
-        grey = np.tensordot(_LUMA, pixels, axes=1)[None]
-        pixels = (grey if pixels.dtype.kind == "f" else grey.round()).astype(pixels.dtype)
-    elif c != channels:
-        raise MueError(
-            f"{name} must have the {channels} channels that this model takes, and it has {c}"
-        )
-    return replace(raw, pixels=pixels)
-
-
 def _read(path: Path, axis: Axis) -> RawImage:
     try:
         return read_image_file(path, axis=axis)
     except ReadError as error:
         why = f"must be an image file that can be read, and it is not: it {error.reason}"
         raise ReadError(path, why) from None
-
-
-def network_input(
-    pixels: Shaped[np.ndarray, "c d h w"], config: NormalizeConfig, bits: int | None = None
-) -> Float[Tensor, "d c h w"]:
-    """Slices as a network takes them, each normalized by itself as in training.
-
-    Unsigned values are divided by the maximum of their type, or of the `bits` that DICOM stores. A
-    model that does so (`unit`) has not learned from others (`Slices` refuses them): a slice of a
-    scan, with values below 0 or beyond 1 as real numbers, is scaled by its own range, as the crops
-    of LIDC-IDRI are.
-    """
-    slices = torch.from_numpy(np.ascontiguousarray(pixels.swapaxes(0, 1)))
-    each = slices.split(1)
-    if config.kind == "unit" and pixels.dtype.kind in "if":
-        each = map(_scaled, each)
-    return torch.cat([normalize(x, config, bits=bits) for x in each])
-
-
-def _scaled(x: Shaped[Tensor, "1 c h w"]) -> Shaped[Tensor, "1 c h w"]:
-    """By its own range, unless these are real numbers in 0..1."""
-    low, high = float(x.min()), float(x.max())
-    if x.is_floating_point() and low >= 0 and high <= 1:
-        return x
-    return ((x.double() - low) / max(high - low, 1e-8)).float()

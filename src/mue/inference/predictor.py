@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from typing import Any, cast, get_args, overload
+from typing import cast, get_args, overload
 
-import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, Shaped
-from PIL.Image import Image as Picture
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mue.config.schema import Config
 from mue.errors import MueError
 from mue.inference import strips
 from mue.inference.decoding import for_inference
+from mue.inference.inputs import AnyImage, network_batch
 from mue.models.heads import Heads
 from mue.models.modal import Modal, View, top_codes
 from mue.models.probunet import ProbUNet
@@ -44,8 +43,6 @@ SAMPLES = 100
 """How many samples of a baseline modes are formed of, where nothing else is said."""
 _MAPS, _MAPS_IN_STRIPS = 7, 2  # feature maps of the first level in memory at once, as measured
 _MAX_DECODED = 64  # codes that are all decoded: leaving some out would wait for the device
-AnyImage = Shaped[Tensor | np.ndarray, "..."] | Picture | Sequence[Any]
-"""What a model can be asked about: an array, a picture of Pillow, or nested lists of numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +102,7 @@ class Predictor:
         *,
         min_prob: float = 0.0,
         generator: torch.Generator | None = None,
+        normalized: bool = False,
     ) -> Hypotheses: ...
 
     @overload
@@ -114,6 +112,7 @@ class Predictor:
         k: int | None = None,
         *,
         generator: torch.Generator | None = None,
+        normalized: bool = False,
         coverage: float,
     ) -> Modes: ...
 
@@ -125,6 +124,7 @@ class Predictor:
         *,
         min_prob: float = 0.0,
         generator: torch.Generator | None = None,
+        normalized: bool = False,
         coverage: float | None = None,
     ) -> Hypotheses | Modes:
         """The k most probable answers to each input, from one forward pass: 8, or all there are.
@@ -136,21 +136,27 @@ class Predictor:
         A baseline that samples takes k samples by the generator (without one, by seed 0), each of
         probability 1/k.
 
-        An image is c h w (or h w where the model takes one channel), in floating point, as
-        unsigned integers, which are divided by the maximum of their type, or as booleans; a vector
-        is c. One more axis in front makes a batch; the result always has one: an image alone is a
-        batch of one.
+        An image is c h w (or h w where the model takes one channel); a vector is c. One more axis
+        in front makes a batch; the result always has one: an image alone is a batch of one.
+
+        An image holds the values of its file, of any type: each of a batch is normalized by itself
+        as `mue predict` does and training did, by `config.data.normalize`. With `normalized` that
+        is done already, as in the inputs of a `Source`.
 
         With `coverage` the result is the `modes` of all answers, as many as must be shown so that
         the answer of a new rater is among them with that probability (`mue calibrate`).
         """
         if coverage is not None:
-            return self.modes(image, k, generator=generator, coverage=coverage)
+            return self.modes(
+                image, k, generator=generator, normalized=normalized, coverage=coverage
+            )
         k = self._count(k)
         if not isinstance(min_prob, Real) or not 0 <= min_prob <= 1:
             raise MueError(f"`min_prob` must be a probability, 0 to 1, got {min_prob!r}")
         generator = generator or torch.Generator().manual_seed(0)
-        found = self._answers(self._batch(image), k, float(min_prob), generator)
+        found = self._answers(
+            self._batch(image, normalized=normalized), k, float(min_prob), generator
+        )
         return Hypotheses(found.y, found.prob, found.code)
 
     def modes(
@@ -162,6 +168,7 @@ class Predictor:
         cut: float | None = None,
         coverage: float | None = None,
         generator: torch.Generator | None = None,
+        normalized: bool = False,
         volume: bool = False,
         on_slice: Callable[[int], None] | None = None,
     ) -> Modes:
@@ -187,10 +194,12 @@ class Predictor:
         k = self._count(self._all_answers if k is None else k)
         h: Hypotheses | Answers
         if volume:
-            h = self._volume(self._batch(image), k, generator, on_slice or (lambda _: None))
+            x = self._batch(image, normalized=normalized)
+            h = self._volume(x, k, generator, on_slice or (lambda _: None))
         else:
+            min_prob = MIN_PROB if k > _MAX_DECODED else 0.0
             h = self.propose(
-                image, k, min_prob=MIN_PROB if k > _MAX_DECODED else 0.0, generator=generator
+                image, k, min_prob=min_prob, generator=generator, normalized=normalized
             )
         found = self.group(h, by=by, cut=cut)
         return found if limit is None else found.first(limit[1], coverage=limit[0])
@@ -393,6 +402,7 @@ class Predictor:
         k: int | None = None,
         *,
         generator: torch.Generator | None = None,
+        normalized: bool = False,
     ) -> tuple[Float[Tensor, "b k *y"], Float[Tensor, "b k"]]:
         """K samples of a Probabilistic U-Net, and the log density of the latent of each.
 
@@ -405,7 +415,7 @@ class Predictor:
                 "take a Probabilistic U-Net"
             )
         generator = generator or torch.Generator().manual_seed(0)
-        x = self._batch(image)
+        x = self._batch(image, normalized=normalized)
         with self._precision(), threads_for(x.shape, self.config.model.finest):
             found = self.network.sample(x, self._count(k), generator)
         return self._pixels(found.logits.float()), found.log_density - found.peak[:, None]
@@ -434,31 +444,11 @@ class Predictor:
         """What an answer is, by the likelihood that it was learned with."""
         return pixel_values(logits, self.config.objective.likelihood)
 
-    def _batch(self, image: AnyImage) -> Tensor:
-        """The input as a batch of the shape and scale that the network takes; else refused."""
-        x = image if isinstance(image, Tensor) else torch.from_numpy(_plain_array(image))
-        if x.layout != torch.strided or x.is_meta or x.is_quantized:
-            raise MueError("`image` must be a dense tensor with values; convert it first")
-        given = tuple(x.shape)
-        axes, c = 1 + self.network.axes, self.config.model.c_in
-        if axes == 4 and c == 1 and x.ndim == 2:
-            x = x[None]
-        if x.ndim == axes - 1:
-            x = x[None]
-        form = "c" if axes == 2 else "c h w"
-        if x.ndim != axes or x.shape[1] != c or 0 in x.shape:
-            raise MueError(
-                f"`image` must be {form} with c = {c} channels, or a batch of such, "
-                f"got an array of shape {given}"
-            )
-        x = _scaled(x.to(self.device))
-        if not x.isfinite().all():
-            count = int((~x.isfinite()).sum())
-            raise MueError(
-                f"`image` must be finite, got {count} values that are NaN or infinite; "
-                "replace them first"
-            )
-        return x.contiguous(memory_format=torch.channels_last) if axes == 4 else x
+    def _batch(self, image: AnyImage, *, normalized: bool) -> Tensor:
+        """The input as a batch that the network takes; else refused."""
+        return network_batch(
+            image, self.config, axes=self.network.axes, device=self.device, normalized=normalized
+        )
 
 
 def _reorder_(y: Float[Tensor, "1 k *y"], order: list[int]) -> None:
@@ -471,31 +461,3 @@ def _reorder_(y: Float[Tensor, "1 k *y"], order: list[int]) -> None:
             after = order[at]
             y[:, at] = first if after == start and first is not None else y[:, after]
             at = after
-
-
-def _plain_array(image: np.ndarray | Picture | Sequence[Any]) -> np.ndarray:
-    """A copy as an array that torch can take, with the channels of a picture first."""
-    if isinstance(image, Picture):
-        if image.mode not in ("1", "L", "RGB", "I;16", "F"):
-            raise MueError(f"`image` must be grey or RGB, got a picture of mode {image.mode!r}")
-        pixels = np.array(image)
-        return pixels.transpose(2, 0, 1) if pixels.ndim == 3 else pixels
-    try:
-        array = np.array(image)
-    except ValueError:
-        raise MueError("`image` must be an array, got lists of different lengths") from None
-    if array.dtype.kind not in "buif" or array.dtype.itemsize > 8:
-        raise MueError(f"`image` must be an array of real numbers, got one of {array.dtype}")
-    return array.astype(array.dtype.newbyteorder("="), copy=False)
-
-
-def _scaled(x: Tensor) -> Tensor:
-    """In float32: unsigned integers divided by the maximum of their type, booleans as 0 and 1."""
-    if x.is_floating_point() or x.dtype == torch.bool:
-        return x.float()
-    if x.is_complex() or torch.iinfo(x.dtype).min < 0:
-        raise MueError(
-            "`image` must be floating point, boolean or of unsigned integers, which are scaled to "
-            f"0..1, got {x.dtype}: its range is not known; convert it to floating point in 0..1"
-        )
-    return x.float() / torch.iinfo(x.dtype).max

@@ -102,7 +102,7 @@ class Batcher:
         """Compute a batch; where that fails, each image alone, so that it fails for itself only."""
         try:
             x = torch.cat([job.x for job in batch])
-            found = split(self._predictors[batch[0].model].modes(x).cpu())
+            found = split(self._predictors[batch[0].model].modes(x, normalized=True).cpu())
         except Exception as error:
             if len(batch) == 1:
                 batch[0].answer.set_exception(error)

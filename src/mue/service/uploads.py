@@ -14,7 +14,7 @@ from mue.config.schema import NormalizeConfig
 from mue.data.images.image import FileInMemory, Limits, RawImage, SeriesInMemory, limited
 from mue.data.images.reader import decode_file
 from mue.errors import MueError
-from mue.inference.files import network_input, with_channels
+from mue.inference.inputs import network_input, with_channels
 from mue.service.settings import Settings
 
 ExportFormat = Literal["nifti", "dicom-seg", "npz"]
