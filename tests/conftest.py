@@ -102,7 +102,7 @@ def tiny() -> Tiny:
 @pytest.fixture(scope="session")
 def trained(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder as training leaves it. Read it; for anything else take `folder`."""
-    return train(tiny("exact", ema=0.9), tmp_path_factory.mktemp("trained") / "run")
+    return train(tiny("exact", ema=0.9), tmp_path_factory.mktemp("trained") / "run").folder
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def baselines(
 ) -> dict[str, Path]:
     """A run of each baseline, and of `exact`, by name. Read only."""
     root = tmp_path_factory.mktemp("baselines")
-    runs = {name: train(tiny(**what), root / name) for name, what in BASELINES.items()}
+    runs = {name: train(tiny(**what), root / name).folder for name, what in BASELINES.items()}
     return {**runs, "exact": Path(shutil.copytree(trained, root / "exact"))}
 
 
@@ -313,7 +313,7 @@ def lesion_model(
     lesions: Path, lesion_config: Config, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     """A run folder of a model that has learned from `lesions`. Read only."""
-    return train(lesion_config, tmp_path_factory.mktemp("models") / "lesion", data=lesions)
+    return train(lesion_config, tmp_path_factory.mktemp("models") / "lesion", data=lesions).folder
 
 
 @pytest.fixture(scope="session")
@@ -331,5 +331,5 @@ def lesion_baselines(
         "probunet": replace(c, method="probunet", model=late),
         "ensemble": replace(c, method="heads", model=plain, latent=LatentConfig(members=2)),
     }
-    runs = {name: train(config, root / name, data=lesions) for name, config in made.items()}
+    runs = {name: train(config, root / name, data=lesions).folder for name, config in made.items()}
     return {**runs, "exact": lesion_model}

@@ -25,7 +25,7 @@ def test_a_preset_recovers_the_probabilities_of_its_data(
     config = mue.preset(preset)
     assert config.method == method
     config = dataclasses.replace(config, train=dataclasses.replace(config.train, steps=steps))
-    folder = mue.train(config, tmp_path / "run")
+    folder = mue.train(config, tmp_path / "run").folder
     evaluated = mue.evaluate(folder, inputs=500, device="cpu")
     assert evaluated.report["health"]["findings"] == []
     judged = evaluated.scores

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mue.commands.train import train
+from mue.commands.train import TrainResult, train
 from mue.config.presets import preset
 from mue.data.prepared import store as prepared
 from mue.data.prepared.store import open_prepared, write_prepared
@@ -373,7 +373,7 @@ def test_views_can_be_overridden(mue, monkeypatch):
 
     def train(config, out, *, data, **_):
         asked.append((config.data.augment, data))
-        return Path(out)
+        return TrainResult(Path(out))
 
     monkeypatch.setattr("mue.commands.train.train", train)
     options = "--data some --data.augment.rotate 15 --data.augment.no-flip --data.answers 2"

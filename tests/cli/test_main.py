@@ -23,6 +23,7 @@ from mue.commands.demo import DEMO, DemoResult, demo
 from mue.commands.figure import FigureResult, figure
 from mue.commands.models import load_models
 from mue.commands.report import report
+from mue.commands.train import TrainResult
 from mue.config.presets import preset
 from mue.data.synthetic.toy import Bars
 from mue.errors import printable
@@ -264,18 +265,22 @@ def test_a_report_in_a_named_folder_is_not_replaced_by_that_of_another(mue, fold
     for more, what in ((("--seed", 1), "seed"), (("--k", 3), "k")):
         said = mue(*asked, "copy", *more)
         assert (said.code, said.out) == (2, "")
-        assert f"report-test.json is a report of other {what}; remove it, or take" in said.err
+        assert (
+            f"report-test.json is a report of another evaluation, by its {what}; remove it, or take"
+            in said.err
+        )
     other_weights(folder)
     said = mue(*asked, "copy")
     assert (said.code, said.out) == (2, "")
-    assert "report-test.json is a report of other weights; remove it, or take another" in said.err
+    assert "report-test.json is a report of another evaluation, by its model; remove" in said.err
 
 
 def test_a_run_that_was_trained_again_gets_a_new_report(mue, folder):
     before = json.loads(mue("evaluate", "copy", "--inputs", 20, "--json").out)
     other_weights(folder)
     after = json.loads(mue("evaluate", "copy", "--inputs", 20, "--json").out)
-    assert after["identity"]["weights"] == after["weights"] != before["weights"]
+    assert after["identity"]["model"] != before["identity"]["model"]
+    assert after["weights"] != before["weights"]
     assert json.loads((folder / "report-test.json").read_text()) == after
 
 
@@ -384,7 +389,7 @@ def asked(monkeypatch) -> list:
 
     def train(config, out, **_):
         found.append(config)
-        return Path(out)
+        return TrainResult(Path(out))
 
     monkeypatch.setattr("mue.commands.train.train", train)
     return found

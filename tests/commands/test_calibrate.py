@@ -150,7 +150,7 @@ def test_synthetic_inputs_are_calibrated_on_val(tmp_path):
 def test_vectors_are_not_calibrated(tmp_path):
     config = mue.preset("vector")
     train = dataclasses.replace(config.train, steps=1)
-    folder = mue.train(dataclasses.replace(config, train=train), tmp_path / "run")
+    folder = mue.train(dataclasses.replace(config, train=train), tmp_path / "run").folder
     with pytest.raises(mue.MueError, match=r"compares answers as masks, and .* vectors"):
         mue.calibrate(folder, tmp_path / "new", device="cpu")
     assert not (tmp_path / "new").exists()

@@ -92,11 +92,13 @@ def test_a_comparison_in_a_named_folder_is_not_replaced_by_another(baselines, tm
     compare("exact", "unet")
     compare("exact", "unet")
     for others, what in (
-        (lambda: compare("exact", "dropout"), "weights"),
+        (lambda: compare("exact", "dropout"), "models"),
         (lambda: compare("exact", "unet", seed=1), "seed"),
         (lambda: compare("exact", "unet", split="val", inputs=5), "split, inputs"),
     ):
-        with pytest.raises(MueError, match=f"is a report of other {what}; remove it, or take"):
+        with pytest.raises(
+            MueError, match=f"is a report of another evaluation, by its {what}; remove it, or take"
+        ):
             others()
 
 

@@ -8,6 +8,7 @@ import torch
 
 import mue
 from mue.data.prepared.store import write_prepared
+from mue.errors import MueError
 from mue.evaluation.columns import METRICS, Metric
 from mue.evaluation.known import ModeEvaluation, evaluate_modes
 from mue.evaluation.raters import RaterEvaluation, evaluate_raters
@@ -61,6 +62,20 @@ def test_over_fitting_is_looked_for_in_the_data_that_a_model_was_trained_on(
     found = mue.evaluate(copy, data=tmp_path / "other", out=tmp_path / "out", device="cpu")
     assert found.health.train_ged is None
     assert found.health.inputs == 2
+
+
+def test_a_report_is_not_replaced_by_that_of_another_calibration(folder, tmp_path):
+    def evaluate() -> bytes:
+        mue.evaluate(folder, inputs=2, out=tmp_path / "reports", device="cpu")
+        return (tmp_path / "reports" / "report-test.json").read_bytes()
+
+    before = evaluate()
+    assert evaluate().partition(b'"health"')[0] == before.partition(b'"health"')[0]
+    content = json.loads((folder / "config.json").read_text())
+    content["config"]["modes"]["cut"] = 0.25  # the same weights
+    (folder / "config.json").write_text(json.dumps(content))
+    with pytest.raises(MueError, match="is a report of another evaluation, by its model; remove"):
+        evaluate()
 
 
 def test_a_second_split_does_not_overwrite_the_first(copy, lesions):

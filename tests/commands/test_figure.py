@@ -41,7 +41,7 @@ def test_by_code_each_answer_stands_alone(folder, tmp_path):
 
 
 def test_each_figure_has_a_file_of_its_own_however_few_the_codes(tiny, tmp_path):
-    folder = mue.train(tiny("exact", codebook={"size": 3}, steps=1), tmp_path / "run")
+    folder = mue.train(tiny("exact", codebook={"size": 3}, steps=1), tmp_path / "run").folder
     plotted = mue.figure(folder, out=tmp_path / "figures", inputs=9, device="cpu").files
     assert len(plotted) == len(set(plotted))
     assert {path.name for path in plotted} == set(files_in(tmp_path / "figures"))

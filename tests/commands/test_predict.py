@@ -21,6 +21,13 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
+def recalibrate(folder: Path) -> None:
+    """Give a run another calibration; its weights stay."""
+    content = json.loads((folder / "config.json").read_text())
+    content["config"]["modes"]["cut"] = 0.25
+    (folder / "config.json").write_text(json.dumps(content))
+
+
 def records(*names: str) -> set[str]:
     """What a folder holds beside the answers to images of these names."""
     return {"mue-predict.json", *(f"mue-predict/{name}.json" for name in names)}
@@ -211,8 +218,18 @@ def test_answers_by_other_settings_are_not_mixed(trained, baselines, images, tmp
     before = files(out)
     with pytest.raises(ValueError, match="holds answers with k = 8, and this is 2; take another"):
         mue.predict(trained, images, k=2, out=out, device="cpu")
-    with pytest.raises(ValueError, match="holds answers with weights = "):
+    with pytest.raises(ValueError, match="holds answers with model_digest = "):
         mue.predict(baselines["unet"], images, out=out, device="cpu")
+    assert files(out) == before
+
+
+def test_answers_by_the_same_weights_calibrated_otherwise_are_not_mixed(folder, images, tmp_path):
+    out = tmp_path / "out"
+    mue.predict(folder, images[:1], out=out, device="cpu")
+    before = files(out)
+    recalibrate(folder)
+    with pytest.raises(ValueError, match="holds answers with model_digest = "):
+        mue.predict(folder, images, out=out, device="cpu")
     assert files(out) == before
 
 

@@ -18,6 +18,7 @@ import tyro
 from PIL import Image
 from torch import nn
 
+import mue
 from mue.cli.main import main
 from mue.commands import train as command
 from mue.commands.calibrate import calibrate
@@ -98,6 +99,24 @@ def test_a_run_leaves_all_that_others_need(trained):
         plot.verify()
 
 
+@pytest.mark.parametrize("validated", [False, True])
+def test_what_train_returns_lists_what_it_wrote_and_stands_for_the_model(tiny, tmp_path, validated):
+    said: list[str] = []
+    config = tiny("exact", **(VALIDATED if validated else {}))
+    run = train(config, tmp_path / "run", on_message=said.append)
+    written = {p for p in run.folder.rglob("*") if p.is_file()}
+    assert set(run.files) == {p for p in written if "tensorboard" not in p.parts}
+    assert run.notes == tuple(said)
+    assert run.notes[0] == "computing on cpu: float32"
+    assert run.health is not None
+    assert run.health.report() == json.loads((run.folder / "health.json").read_text())
+    assert run.best == (best_validation(read_validations(run.folder)) if validated else None)
+    x = Bars().case(torch.arange(2)).x
+    assert torch.equal(load(run).propose(x, k=2).prob, load(run.folder).propose(x, k=2).prob)
+    again = mue.evaluate(run, inputs=2, device="cpu").report
+    assert again["model"] == str(run.folder)
+
+
 def test_the_log_has_every_step_once_and_only_numbers(trained):
     records = read_log(trained)
     assert [r.step for r in records] == list(range(1, 13))
@@ -113,14 +132,16 @@ def test_the_log_has_every_step_once_and_only_numbers(trained):
 
 def test_steps_are_logged_and_shown_when_it_is_due(tiny, tmp_path):
     shown = []
-    folder = train(tiny("vq", save_every=5, log_every=4), tmp_path / "run", on_record=shown.append)
+    folder = train(
+        tiny("vq", save_every=5, log_every=4), tmp_path / "run", on_record=shown.append
+    ).folder
     assert steps(folder) == [4, 5, 8, 10, 12]  # and at every checkpoint, the last step among them
     assert shown == read_log(folder)
 
 
 def test_an_empty_folder_will_do(tiny, tmp_path):
     (tmp_path / "run").mkdir()
-    assert load_config(train(tiny(steps=1), tmp_path / "run")) == tiny(steps=1)
+    assert load_config(train(tiny(steps=1), tmp_path / "run").folder) == tiny(steps=1)
 
 
 def test_a_folder_that_holds_anything_is_refused_and_left_alone(tiny, tmp_path):
@@ -346,7 +367,7 @@ DOTS = Backbone(Dot, Fill, width=5)
 def test_a_data_set_and_a_backbone_of_ones_own_are_trained_resumed_and_loaded(tiny, tmp_path):
     config = tiny("exact", steps=120, batch=64, lr=0.05, ema=0.9)
     own: dict[str, Any] = {"source": Signs(), "backbone": DOTS}
-    folder = train(config, tmp_path / "run", **own)
+    folder = train(config, tmp_path / "run", **own).folder
     kept = load_config(folder)
     assert (kept.data.name, kept.model.backbone) == ("own", "own")
     for untouched in ("train", "objective", "codebook", "compute"):
@@ -370,7 +391,7 @@ def test_the_own_learner_that_the_configuration_would_build_gives_the_same_weigh
 ):
     config = load_config(trained)
     torch.manual_seed(config.train.seed)
-    folder = train(config, tmp_path / "run", learner=build_learner(config))
+    folder = train(config, tmp_path / "run", learner=build_learner(config)).folder
     assert files(folder)[WEIGHTS] == files(trained)[WEIGHTS]
     assert load_config(folder).model.backbone == "own"
 
@@ -627,7 +648,7 @@ def scored(monkeypatch, *scores: float) -> dict[int, dict[str, torch.Tensor]]:
 def test_validation_is_logged_and_shown_when_it_is_due_and_at_the_end(tiny, tmp_path):
     shown = []
     config = tiny("exact", **VALIDATED, log_every=100)
-    folder = train(config, tmp_path / "run", on_validation=shown.append)
+    folder = train(config, tmp_path / "run", on_validation=shown.append).folder
     assert [v.step for v in shown] == [5, 10, 12]
     assert shown == read_validations(folder)
     assert steps(folder) == [5, 6, 10, 12]  # a step is logged before it is validated
@@ -640,7 +661,7 @@ def test_validation_is_logged_and_shown_when_it_is_due_and_at_the_end(tiny, tmp_
 )
 def test_validation_leaves_every_step_of_a_training_as_it_is_without(tiny, tmp_path, what):
     validated, plain = (
-        resumed(train(tiny(**what, ema=0.9, **more), tmp_path / name))
+        resumed(train(tiny(**what, ema=0.9, **more), tmp_path / name).folder)
         for name, more in {"a": {"validate_every": 1, "validate_inputs": 8}, "b": {}}.items()
     )
     for name, value in plain.learner.state_dict().items():
@@ -653,7 +674,7 @@ def test_validation_leaves_every_step_of_a_training_as_it_is_without(tiny, tmp_p
 def test_the_best_weights_are_exported_and_the_last_are_resumed_from(tiny, tmp_path, monkeypatch):
     seen = scored(monkeypatch, 0.3, 0.2, 0.2)
     messages: list[str] = []
-    out = train(tiny("exact", **VALIDATED), tmp_path / "run", on_message=messages.append)
+    out = train(tiny("exact", **VALIDATED), tmp_path / "run", on_message=messages.append).folder
     exported, last = load_tensors(out / WEIGHTS), resumed(out)
     for name, value in exported.items():
         assert torch.equal(value, seen[10][name])
@@ -689,7 +710,7 @@ def calibrating(lesion_config) -> Config:
 
 @pytest.fixture(scope="module")
 def calibrated(calibrating, lesions, tmp_path_factory) -> Path:
-    return train(calibrating, tmp_path_factory.mktemp("calibrated") / "run", data=lesions)
+    return train(calibrating, tmp_path_factory.mktemp("calibrated") / "run", data=lesions).folder
 
 
 @pytest.mark.parametrize("write", range(1, 11))
@@ -722,7 +743,7 @@ def test_a_run_that_is_killed_after_a_validation_goes_on_to_the_same_validations
 ):
     """Checkpoints are of steps 6 and 12, validations of 5, 10 and 12."""
     config = tiny("exact", **VALIDATED)
-    whole = train(config, tmp_path / "whole")
+    whole = train(config, tmp_path / "whole").folder
 
     def dying(record):
         if record.step == step:
@@ -770,7 +791,7 @@ def test_a_killed_run_that_splits_and_retires_codes_goes_on_to_the_same_weights_
     monkeypatch.setattr("mue.training.codes.split_code_", splitting)
     monkeypatch.setattr("mue.training.codes.retire_", retiring)
     monkeypatch.setattr("mue.training.codes.find_retired", lambda u: u.share == u.share.min())
-    whole = train(config, tmp_path / "whole")
+    whole = train(config, tmp_path / "whole").folder
     assert set(splits) <= set(split)
     assert retired == retirements
     with pytest.raises(Killed):
@@ -788,7 +809,7 @@ def test_training_stops_when_its_patience_is_out_and_is_then_finished(tiny, tmp_
     messages: list[str] = []
     with monkeypatch.context() as patch:
         seen = scored(patch, 0.3, 0.2, 0.3, 0.2)
-        out = train(config, tmp_path / "run", on_message=messages.append)
+        out = train(config, tmp_path / "run", on_message=messages.append).folder
     words = "stopped at step 8: 2 validations without a better one; the weights are those of step 4"
     assert messages[-1].startswith(words)
     assert [v.stopped for v in read_validations(out)] == [False, False, False, True]
@@ -805,7 +826,7 @@ def test_patience_that_is_out_at_the_last_step_stopped_nothing(tiny, tmp_path, m
     scored(monkeypatch, 0.3, 0.4)
     config = tiny("exact", validate_every=6, validate_inputs=8, patience=1)
     messages: list[str] = []
-    out = train(config, tmp_path / "run", on_message=messages.append)
+    out = train(config, tmp_path / "run", on_message=messages.append).folder
     assert resumed(out).step == 12
     assert not any(v.stopped for v in read_validations(out))
     assert messages[-1] == "the weights are those of step 6, the best by validation"
@@ -814,8 +835,10 @@ def test_patience_that_is_out_at_the_last_step_stopped_nothing(tiny, tmp_path, m
 def test_a_calibrated_training_is_that_of_mue_calibrate(calibrating, lesions, tmp_path):
     messages: list[str] = []
     plain = dataclasses.replace(calibrating.train, calibrate=False)
-    raw = train(dataclasses.replace(calibrating, train=plain), tmp_path / "raw", data=lesions)
-    out = train(calibrating, tmp_path / "run", data=lesions, on_message=messages.append)
+    raw = train(
+        dataclasses.replace(calibrating, train=plain), tmp_path / "raw", data=lesions
+    ).folder
+    out = train(calibrating, tmp_path / "run", data=lesions, on_message=messages.append).folder
     calibrate(raw, tmp_path / "new", data=lesions, half=False, device="cpu")
     ours, theirs, before = (load_tensors(f / WEIGHTS) for f in (out, tmp_path / "new", raw))
     torch.testing.assert_close(ours, theirs)
@@ -830,7 +853,7 @@ def test_a_calibrated_training_is_that_of_mue_calibrate(calibrating, lesions, tm
 
 def test_a_data_set_of_ones_own_is_validated_and_calibrated_on_another(tiny, tmp_path):
     config = tiny("exact", **VALIDATED, calibrate=True)
-    out = train(config, tmp_path / "run", source=Bars(), validation=Bars(seed=1))
+    out = train(config, tmp_path / "run", source=Bars(), validation=Bars(seed=1)).folder
     assert [v.metric for v in read_validations(out)] == ["ged"] * 3
     assert origin(out)["calibration"]["inputs"] == 1000
 
@@ -861,7 +884,7 @@ def test_without_inputs_held_back_a_training_runs_as_its_refusal_says(
     options = str(refused.value).partition("--")
     advice = "".join(options[1:]).split()
     changed = tyro.cli(Config, args=advice, default=config)
-    assert read_log(train(changed, tmp_path / "run", **where))
+    assert read_log(train(changed, tmp_path / "run", **where).folder)
 
 
 class NoBars(Bars):
@@ -953,7 +976,7 @@ def test_a_loss_that_is_no_number_is_never_saved_even_if_it_was_not_logged(
 def test_a_run_that_samples_is_resumed_to_the_same_weights(tiny, tmp_path, what):
     """Killed after its first checkpoint, of step 6 of 12, when it logs step 9."""
     config = tiny(**what)
-    whole = train(config, tmp_path / "whole")
+    whole = train(config, tmp_path / "whole").folder
 
     def dying(record):
         if record.step == 9:
@@ -1028,7 +1051,7 @@ def test_no_two_threads_read_the_data_at_once(tiny, tmp_path):
 
 @pytest.mark.parametrize("calibrated", [False, True])
 def test_a_training_ends_with_the_health_of_the_exported_model(tiny, tmp_path, calibrated):
-    folder = train(tiny("exact", **VALIDATED, calibrate=calibrated), tmp_path / "run")
+    folder = train(tiny("exact", **VALIDATED, calibrate=calibrated), tmp_path / "run").folder
     held_back, source = (
         build_source(load_config(folder).data, split, seed=0, device=torch.device("cpu"))
         for split in ("val", "train")
@@ -1047,14 +1070,16 @@ def test_a_training_without_validation_ends_with_a_health_report_too(trained):
 
 def test_a_training_that_holds_nothing_back_says_that_there_is_no_health_report(tiny, tmp_path):
     said: list[str] = []
-    folder = train(tiny("exact"), tmp_path / "run", source=Bars(), on_message=said.append)
+    folder = train(tiny("exact"), tmp_path / "run", source=Bars(), on_message=said.append).folder
     assert said[-1] == "there is no health report: no inputs were held back from training"
     assert not (folder / "health.json").exists()
 
 
 def test_the_health_of_slices_is_judged_on_patients_of_val(lesion_config, lesions, tmp_path):
     t = dataclasses.replace(lesion_config.train, steps=4, validate_every=4)
-    folder = train(dataclasses.replace(lesion_config, train=t), tmp_path / "run", data=lesions)
+    folder = train(
+        dataclasses.replace(lesion_config, train=t), tmp_path / "run", data=lesions
+    ).folder
     assert json.loads((folder / "health.json").read_text())["inputs"] == 12
 
 
@@ -1069,5 +1094,5 @@ def test_what_is_held_back_may_have_several_sizes_where_one_is_trained_on(
     for every in (0, 2):
         t = dataclasses.replace(lesion_config.train, steps=2, validate_every=every)
         config = dataclasses.replace(lesion_config, train=t)
-        folder = train(config, tmp_path / f"run-{every}", data=tmp_path / "data")
+        folder = train(config, tmp_path / f"run-{every}", data=tmp_path / "data").folder
         assert json.loads((folder / "health.json").read_text())["inputs"] == 2

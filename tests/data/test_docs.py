@@ -51,8 +51,8 @@ def test_a_data_set_of_ones_own_is_trained_on(page, tmp_path):
     schedule = dataclasses.replace(config.train, steps=2, batch=4)
     config = dataclasses.replace(config, model=model, train=schedule)
     validation = page["Arrays"](images[::-1], masks[::-1])
-    run = train(config, tmp_path / "run", source=source, validation=validation)
+    run = train(config, tmp_path / "run", source=source, validation=validation).folder
     assert (run / "weights.safetensors").exists()
     assert [v.metric for v in read_validations(run)] == ["ged"]
     plain = dataclasses.replace(config, train=dataclasses.replace(schedule, validate_every=0))
-    assert (train(plain, tmp_path / "plain", source=source) / "weights.safetensors").exists()
+    assert (train(plain, tmp_path / "plain", source=source).folder / "weights.safetensors").exists()

@@ -45,7 +45,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Runs:
             size, steps = codes or c.codebook.size, steps or c.train.steps
             train = replace(c.train, seed=seed, steps=steps)
             config = replace(c, codebook=replace(c.codebook, size=size), train=train)
-            made[key] = mue.train(config, tmp_path_factory.mktemp("health") / "run")
+            made[key] = mue.train(config, tmp_path_factory.mktemp("health") / "run").folder
         return made[key]
 
     return make
@@ -215,7 +215,7 @@ def test_over_fitting_is_named(tmp_path):
     few, others = NoisyBars(16, seed=5), NoisyBars(200, seed=6)
     c = mue.preset("toy")
     config = replace(c, train=replace(c.train, validate_every=0))
-    folder = mue.train(config, tmp_path / "run", source=few)
+    folder = mue.train(config, tmp_path / "run", source=few).folder
     predictor = mue.load(folder, device="cpu")
     report = health(predictor, others, train=few)
     assert kinds(report)[-1] == "over-fitting"

@@ -74,7 +74,7 @@ def test_a_model_is_trained_validated_calibrated_plotted_and_compared(
         lesion_config.train, steps=6, save_every=3, validate_every=3, calibrate=True
     )
     config = dataclasses.replace(lesion_config, data=data, train=train)
-    run = mue.train(config, tmp_path / "run", data=mixed)
+    run = mue.train(config, tmp_path / "run", data=mixed).folder
     assert mue.evaluate(run, data=mixed, device="cpu").report["slices"] == 12
     mue.calibrate(run, data=mixed, out=tmp_path / "calibrated", device="cpu")
     for by in ("mode", "code"):
@@ -94,7 +94,7 @@ def test_a_model_of_whole_images_of_one_size_is_validated_on_several(
     write_prepared(items, tmp_path / "data", {"form": "made up"})
     train = dataclasses.replace(lesion_config.train, steps=2, validate_every=2)
     config = dataclasses.replace(lesion_config, train=train)
-    run = mue.train(config, tmp_path / "run", data=tmp_path / "data")
+    run = mue.train(config, tmp_path / "run", data=tmp_path / "data").folder
     assert len(read_validations(run)) == 1
 
 

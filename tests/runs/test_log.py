@@ -57,7 +57,7 @@ def test_any_other_line_that_is_no_record_is_refused_and_kept(folder, line):
 @pytest.fixture
 def validated(tiny, tmp_path):
     config = tiny("exact", validate_every=4, validate_inputs=8)
-    return train(config, tmp_path / "validated")
+    return train(config, tmp_path / "validated").folder
 
 
 def test_steps_and_validations_are_told_apart(validated):

@@ -196,7 +196,7 @@ def dying(record: LogRecord) -> None:
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory) -> Path:
-    return train(tiny("vq"), tmp_path_factory.mktemp("alone") / "run")
+    return train(tiny("vq"), tmp_path_factory.mktemp("alone") / "run").folder
 
 
 @pytest.fixture(scope="module")
@@ -297,12 +297,12 @@ def test_a_signal_to_one_process_stops_all_at_the_same_step_and_one_goes_on(two,
     said = ("Interrupted", f"stopped at step 7, saved in {place / 'stop'}")
     assert [one["stop"] for one in two] == [said, said]
     assert state(place / "stop")["step"] == 7
-    assert_same_run(train(tiny("vq"), place / "stop", resume=True), alone)
+    assert_same_run(train(tiny("vq"), place / "stop", resume=True).folder, alone)
 
 
 def test_two_processes_validate_as_one_and_both_know_the_numbers(two, place, tmp_path):
     assert "validated" not in two[0] | two[1]
-    alone = train(validated(), tmp_path / "run")
+    alone = train(validated(), tmp_path / "run").folder
     ours, theirs = read_validations(place / "validated"), read_validations(alone)
     assert [r.step for r in ours] == [2, 4, 6, 8, 10, 12]
     for one, other in zip(ours, theirs, strict=True):

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import io
+import os
 import re
 import typing
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ Parsed = TypeVar("Parsed")
 _PARSED: dict[Any, Any] = {
     Model: str,
     str | Path: str,
+    str | os.PathLike[str]: str,
     str | Path | None: str | None,
     Sequence[Model]: tuple[str, ...],
     Model | Sequence[Model]: tuple[str, ...],

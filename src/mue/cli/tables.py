@@ -46,7 +46,8 @@ def print_file(kind: str, path: Path) -> None:
     print_line(f"{kind:<9}{path}")
 
 
-def _print_files(files: Iterable[Path]) -> None:
+def print_files(files: Iterable[Path]) -> None:
+    """The files that were written, each with what it is."""
     kinds = {".png": "figure", ".csv": "slices", ".json": "report"}
     for path in files:
         print_file(kinds[path.suffix], path)
@@ -63,7 +64,7 @@ def _table(title: str, *columns: str) -> Table:
 @functools.singledispatch
 def print_result(result: FigureResult) -> None:
     """Print the files that a command wrote; other results print more, below."""
-    _print_files(result.files)
+    print_files(result.files)
 
 
 @print_result.register
@@ -79,7 +80,7 @@ def _(result: EvaluationResult) -> None:
         _print_modes(result.report)
     _print_codes(result.report["health"]["codes"])
     print_health(result.report["health"])
-    _print_files(result.files)
+    print_files(result.files)
 
 
 def _print_codes(codes: list[dict[str, Any]]) -> None:
@@ -115,7 +116,7 @@ def print_shares(codes: list[dict[str, Any]]) -> None:
 def _(result: DemoResult) -> None:
     for content in result.reports.values():
         _print_modes(content)
-    _print_files(result.files)
+    print_files(result.files)
 
 
 def _print_modes(content: dict[str, Any]) -> None:
@@ -210,7 +211,7 @@ def _(result: ComparisonResult) -> None:
     plain = functools.partial(Console, markup=False, emoji=False)
     needed = plain(width=1000).measure(table).maximum
     plain(width=max(_out.width, needed)).print(table)
-    _print_files(result.files)
+    print_files(result.files)
 
 
 @print_result.register

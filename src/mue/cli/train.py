@@ -2,11 +2,10 @@
 
 import dataclasses
 import functools
-import json
 import sys
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 from tyro.conf import arg
@@ -21,7 +20,7 @@ from mue.config.auto import EXAMPLE, Choice, choose
 from mue.config.presets import PRESETS, Baseline, Length, preset
 from mue.config.schema import Config
 from mue.errors import MueError
-from mue.runs.folder import CONFIG, HEALTH, load_config
+from mue.runs.folder import CONFIG, load_config
 from mue.runs.log import (
     LogRecord,
     ValidationRecord,
@@ -64,26 +63,26 @@ def train_command(arguments: list[str], prog: str) -> None:
             )
             show("val", record.step, config.train.steps, note)
 
-        folder = start(
+        result = start(
             on_record=on_record,
             on_validation=on_validation,
             on_message=None if quiet else tables.print_note,
         )
     if not quiet:
+        folder, held_back = result.folder, result.health is not None
+        figures = [path for path in result.files if path.suffix == ".png"]
         tables.print_file("trained", folder)
-        tables.print_file("figure", folder / "figures" / "history.png")
-        held_back = (report := folder / HEALTH).exists()
+        tables.print_files(figures[:1])
         then = f"mue evaluate {folder}" + f" --data {data}" * bool(data)
         then += " --split val" * bool(data and held_back)
         memory = max((r.memory for r in read_log(folder)), default=0)
         took = f"in {time.monotonic() - began:.0f} s, peak memory {memory:,} MiB"
         tables.print_line(f"{took}; next: {then}")
-        if held_back:
-            content = json.loads(report.read_text())
+        if result.health is not None:
+            content: dict[str, Any] = result.health.report()
             tables.print_health(content)
             tables.print_shares(content["codes"])
-            if content["codes"]:
-                tables.print_file("figure", folder / "figures" / "health.png")
+            tables.print_files(figures[1:])
         masks = config.method in ("vq", "exact") and config.objective.likelihood != "normal"
         if masks and held_back and not config.train.calibrate:
             command = f"mue calibrate {folder} {folder}-calibrated" + (
@@ -92,7 +91,7 @@ def train_command(arguments: list[str], prog: str) -> None:
             tables.print_line(f"to fit its probabilities to inputs not trained on: {command}")
 
 
-def _parse_train(arguments: list[str], prog: str) -> functools.partial[Path]:
+def _parse_train(arguments: list[str], prog: str) -> functools.partial[train.TrainResult]:
     """The call of `mue.train` that the arguments describe."""
     if not arguments or arguments[0].startswith("-"):
         show_help = bool(arguments) and arguments[0] in ("-h", "--help")
@@ -125,7 +124,7 @@ def _parse_train(arguments: list[str], prog: str) -> functools.partial[Path]:
         baseline: Baseline | None = None,
         preset_schedule: Length = length,
         config: Annotated[Config, arg(name="")] = choice.config,
-    ) -> functools.partial[Path]:
+    ) -> functools.partial[train.TrainResult]:
         """Train a preset into a run folder.
 
         Args:

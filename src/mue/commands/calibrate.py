@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +42,7 @@ class CalibrationResult:
 
 
 def calibrate(
-    model: str | Path,
+    model: str | os.PathLike[str],
     out: str | Path,
     *,
     data: str | Path | None = None,

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from mue.commands.models import Model, load_models, weights_of
+from mue.commands.models import Model, digest_of, load_models
 from mue.commands.progress import Progress, progress_of
 from mue.commands.report import check_report, save_report
 from mue.data.build import check_data
@@ -27,8 +27,10 @@ from mue.evaluation.compare import (
     sample_curve,
     single_pass,
 )
+from mue.inference.load import find
 from mue.modes import By
 from mue.runs.folder import commit
+from mue.runs.weights import weights_digest
 from mue.runtime.atomic import check_folder, transaction
 from mue.runtime.devices import Device, device_name
 from mue.version import __version__
@@ -73,7 +75,7 @@ def compare(
         seed: Of synthetic inputs, and of samples.
         samples: How many samples are taken of a model that samples; each number is a row.
         by: Whether what is ranked are modes, or single codes and samples (slices).
-        out: Folder for the files. A comparison there of other weights, data or settings is
+        out: Folder for the files. A comparison there of other models, data or settings is
             replaced by default, and refused in a folder that is named.
         device: Where to compute.
         progress: Called with the name of a row, the number of inputs done, and of all.
@@ -89,9 +91,8 @@ def compare(
         check_data(predictor.config.data, data)
     if data is not None:
         verify_prepared(data)
-    weights = {model.name: weights_of(model) for model in loaded}
     identity: dict[str, Any] = {
-        "weights": list(weights.values()),
+        "models": list(map(digest_of, loaded)),
         "data": None if data is None else open_prepared(data).digest,
         "split": split,
         "seed": seed,
@@ -139,7 +140,7 @@ def compare(
             "seconds": round(time.monotonic() - began, 1),
         },
         "identity": identity,
-        "weights": {m.name: weights[m.name] for m in loaded if m.source is not None},
+        "weights": {m.name: weights_digest(find(m.source)) for m in loaded if m.source is not None},
         "models": [model.summary() for model in found],
         "best": {metric: found[i].name for metric, i in best(found).items()},
     }

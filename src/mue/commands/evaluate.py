@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mue.commands.models import LoadedModel, Model, load_models, output_folder, weights_of
+from mue.commands.models import LoadedModel, Model, digest_of, load_models, output_folder
 from mue.commands.progress import Progress, progress_of
 from mue.commands.report import check_report, report, save_report
 from mue.data.build import build_source, check_data
@@ -63,7 +63,7 @@ def evaluate(
         k: Answers decoded for each synthetic input.
         by: Whether what is ranked are modes, or single codes (slices).
         out: Folder for the files. By default the run folder, `runs/bundled/NAME` for a bundled
-            model, and for a predictor nothing is written. A report there of other weights, data
+            model, and for a predictor nothing is written. A report there of another model, data
             or settings is replaced by default, and refused in a folder that is named.
         device: Where to compute.
         progress: Called with the model's name, the number of inputs done, and of all.
@@ -76,7 +76,7 @@ def evaluate(
         target = output_folder(loaded, out)
         check_folder(target / FIGURES)
     identity: dict[str, Any] = {
-        "weights": weights_of(loaded),
+        "model": digest_of(loaded),
         "data": None if data is None else open_prepared(data).digest,
         "split": split,
         "seed": seed,

@@ -1,5 +1,6 @@
 """`mue export`: the network alone, for others."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,7 @@ class ExportResult:
     files: tuple[Path, ...]
 
 
-def export(model: str | Path, out: str | Path, *, half: bool = True) -> ExportResult:
+def export(model: str | os.PathLike[str], out: str | Path, *, half: bool = True) -> ExportResult:
     """Copy what inference needs, the network and its configuration, to a new folder, with the log.
 
     In half precision a model is half as large; `evaluate` both to see whether the numbers hold.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,7 +79,7 @@ def figure(
         device: Where to compute.
         progress: Called with a model's name, the number of inputs done, and of all.
     """
-    listed = [models] if isinstance(models, (str, Path, Predictor)) else list(models)
+    listed = [models] if isinstance(models, (str, os.PathLike, Predictor)) else list(models)
     if not listed:
         raise MueError("`models` must name at least one model, got none")
     loaded = load_models(listed, device=device)

@@ -1,5 +1,6 @@
 """Models as commands are given them: by unique names, each loaded once, with its folder."""
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +11,12 @@ import torch
 from mue.errors import MueError, printable
 from mue.inference.load import bundled_name, find, load
 from mue.inference.predictor import Predictor
-from mue.runs.weights import weights_digest
+from mue.runs.identity import model_digest
 from mue.runtime.atomic import check_folder
 from mue.runtime.devices import Device
 
-Model = str | Path | Predictor
-"""A bundled model by its name, a run folder, or a predictor."""
+Model = str | os.PathLike[str] | Predictor
+"""A bundled model by its name, a run folder or what `train` returns, or a predictor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +37,9 @@ def load_models(
     counted. With `plain`, every model is computed in float32 and without CUDA graphs.
     """
     options: dict[str, Any] = {"half": False, "accelerate": False} if plain else {}
-    known: dict[Model, Model] = {}
-    for model in models:
+    known: dict[Path | Predictor, str | Path | Predictor] = {}
+    for given in models:
+        model = given if isinstance(given, (str, Predictor)) else Path(given)
         known.setdefault(_identity(model), model)
     each = list(known.values())
     long = [f"model {i + 1}" if isinstance(m, Predictor) else str(m) for i, m in enumerate(each)]
@@ -52,7 +54,7 @@ def load_models(
     return list(loaded.values())
 
 
-def _identity(model: Model) -> Model:
+def _identity(model: str | Path | Predictor) -> Path | Predictor:
     """What two spellings of the same run folder, or of a bundled model, have in common."""
     return model if isinstance(model, Predictor) else find(model).resolve()
 
@@ -74,6 +76,6 @@ def output_folder(model: LoadedModel, out: str | Path | None) -> Path:
     return folder
 
 
-def weights_of(model: LoadedModel) -> str:
-    """Which model this is, wherever it is: the digest of its weights, if they are from a file."""
-    return model.name if model.source is None else weights_digest(find(model.source))
+def digest_of(model: LoadedModel) -> str:
+    """Which model this is, wherever it is: its digest or, of a predictor, its name."""
+    return model.name if model.source is None else model_digest(find(model.source))

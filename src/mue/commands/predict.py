@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from torch import Tensor
 
-from mue.commands.models import LoadedModel, Model, load_models
+from mue.commands.models import LoadedModel, Model, digest_of, load_models
 from mue.commands.paths import Paths, paths_of
 from mue.commands.progress import Progress
 from mue.data.images.image import Axis, RawImage
@@ -28,11 +28,9 @@ from mue.inference.files import (
     require_different_names,
 )
 from mue.inference.inputs import network_input
-from mue.inference.load import find
 from mue.inference.predictor import Predictor
 from mue.inference.segmentation import as_nifti, as_npz, segmentation
 from mue.modes import By, Modes
-from mue.runs.weights import weights_digest
 from mue.runtime.atomic import UNFINISHED, check_folder, transaction, write_atomic
 from mue.runtime.devices import Device, choose_device
 from mue.training.distributed import env_int
@@ -222,7 +220,7 @@ def _settings(model: LoadedModel, **chosen: Any) -> bytes:
     about = {
         "mue": __version__,
         "model": model.name,
-        "weights": None if model.source is None else weights_digest(find(model.source)),
+        "model_digest": digest_of(model),
         **chosen,
     }
     return (json.dumps(about, indent=2) + "\n").encode()

@@ -21,7 +21,7 @@ _LARGEST_REPORT = 1 << 26
 
 
 def check_report(path: Path, identity: dict[str, Any]) -> None:
-    """Refuse to replace the report of another evaluation: of other weights, data or settings."""
+    """Refuse to replace the report of another evaluation: of another model, data or settings."""
     before = None
     if path.is_file() and path.stat().st_size < _LARGEST_REPORT:
         with contextlib.suppress(ValueError, RecursionError):
@@ -32,7 +32,8 @@ def check_report(path: Path, identity: dict[str, Any]) -> None:
     found = found if isinstance(found, dict) else {}
     if other := [name for name, value in identity.items() if found.get(name) != value]:
         raise MueError(
-            f"{path} is a report of other {', '.join(other)}; remove it, or take another --out"
+            f"{path} is a report of another evaluation, by its {', '.join(other)}; "
+            "remove it, or take another --out"
         )
 
 

@@ -5,6 +5,8 @@ import copy
 import dataclasses
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sized
+from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from types import FrameType
 from typing import Any, cast
@@ -21,7 +23,7 @@ from mue.data.prefetch import no_prefetching
 from mue.data.prepared.store import open_prepared, verify_prepared
 from mue.data.source import Source
 from mue.errors import MueError
-from mue.evaluation.health import health
+from mue.evaluation.health import HealthReport, health
 from mue.evaluation.validation import predictor_of, validate, validation_source
 from mue.inference.load import load
 from mue.models.learner import Learner
@@ -42,6 +44,7 @@ from mue.runs.log import (
     LogRecord,
     NonFiniteError,
     ValidationRecord,
+    best_validation,
     log_writer,
     read_log,
     read_validations,
@@ -65,6 +68,29 @@ _OWN = "own"
 """What config.json says in place of the name of a data set or a backbone of one's own."""
 
 
+@dataclass(frozen=True, slots=True)
+class TrainResult(PathLike[str]):
+    """A trained model: wherever a model is asked for, this may be given.
+
+    Attributes:
+        folder: The run folder.
+        files: The files in it that this training wrote; in a process other than the first, none.
+        best: The validation whose weights are exported; None without one: they are the last.
+        health: What is wrong with the model; None where no inputs were held back from training.
+        notes: How it was computed, why it stopped, what was calibrated, a line for each.
+    """
+
+    folder: Path
+    files: tuple[Path, ...] = ()
+    best: ValidationRecord | None = None
+    health: HealthReport | None = None
+    notes: tuple[str, ...] = ()
+
+    def __fspath__(self) -> str:
+        """The run folder."""
+        return str(self.folder)
+
+
 class Interrupted(KeyboardInterrupt):
     """Training was asked to stop and has saved its state."""
 
@@ -83,7 +109,7 @@ def train(
     on_record: Callable[[LogRecord], None] | None = None,
     on_validation: Callable[[ValidationRecord], None] | None = None,
     on_message: Callable[[str], None] | None = None,
-) -> Path:
+) -> TrainResult:
     """Train a model into a run folder, plot its history, and judge its health.
 
     Args:
@@ -105,9 +131,9 @@ def train(
             calibrated.
 
     Returns:
-        The run folder. Its weights are the best by validation, or the last without one. Where a
-        part is your own, its config.json says `own` in place of its name, and
-        `mue.load(folder, network=...)` loads it.
+        The run folder, its files, and what is known of the model. Its weights are the best by
+        validation, or the last without one. Where a part is your own, its config.json says `own`
+        in place of its name, and `mue.load(folder, network=...)` loads it.
 
     Raises:
         RunError: The folder is not empty, or holds a run of another configuration.
@@ -122,7 +148,7 @@ def train(
     if backbone is not None or learner is not None:
         model = dataclasses.replace(config.model, backbone=_OWN)
         config = dataclasses.replace(config, model=model)
-    group = rendezvous()
+    group, notes, found = rendezvous(), list[str](), None
     with contextlib.ExitStack() as held:
         try:
             with group.all_or_none():
@@ -160,7 +186,12 @@ def train(
                     if group.rank == 0:
                         restore_weights(folder, training)
                 past = trim_log(folder, training.step)
-            say = on_message or (lambda _: None)
+
+            def say(line: str) -> None:
+                notes.append(line)
+                if on_message is not None:
+                    on_message(line)
+
             for name, why in (reasons or {}).items():
                 say(f"{name:<21}{why}")
             for line in (f"computing on {device.type}: {training.notes[0]}", *training.notes[1:]):
@@ -187,13 +218,17 @@ def train(
 
             title = f"{config.method} on {config.data.name}, seed {config.train.seed}"
             figure = plot_history(read_log(folder), title, read_validations(folder))
-            save_figure(figure, folder / FIGURES / "history.png")
+            files = [folder / name for name in (CONFIG, WEIGHTS, STATE, LOG)]
+            files.append(save_figure(figure, folder / FIGURES / "history.png"))
             if validation is not None:
                 with no_prefetching():
-                    _judge(folder, training, source, validation, title)
+                    found = _judge(folder, training, source, validation)
+                files += _save_judged(folder, found, title)
             else:
                 say("there is no health report: no inputs were held back from training")
-    return folder
+            best = best_validation(records) if (records := read_validations(folder)) else None
+            return TrainResult(folder, tuple(files), best, found, tuple(notes))
+    return TrainResult(folder, notes=tuple(notes))
 
 
 def _source(
@@ -414,18 +449,20 @@ def _calibrate_(
     return f"calibrated on val: temperature {c.temperature:.3f}, {change}"
 
 
-def _judge(
-    folder: Path, training: Training, source: Source, validation: Source, title: str
-) -> None:
-    """Write the health report of the exported model."""
-    from mue.plots.health import save_health
-
+def _judge(folder: Path, training: Training, source: Source, validation: Source) -> HealthReport:
+    """The health of the exported model."""
     network = cast("Any", copy.deepcopy(training.network))
     predictor = load(folder, network=network, device=training.device, half=False, accelerate=False)
     inputs = training.config.train.validate_inputs
-    found = health(predictor, validation, train=source, inputs=inputs)
-    save_report(folder / HEALTH, found.report())
-    save_health(found, folder / FIGURES / "health.png", title)
+    return health(predictor, validation, train=source, inputs=inputs)
+
+
+def _save_judged(folder: Path, found: HealthReport, title: str) -> list[Path]:
+    """Write the health report and, of a model with codes, its figure."""
+    from mue.plots.health import save_health
+
+    report = save_report(folder / HEALTH, found.report())
+    return [report, *save_health(found, folder / FIGURES / "health.png", title)]
 
 
 @contextlib.contextmanager

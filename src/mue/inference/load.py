@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from importlib.resources import files
 from pathlib import Path
 
@@ -26,10 +27,10 @@ def bundled() -> dict[str, Path]:
     return {p.name: p for p in sorted(root.iterdir()) if p.is_dir()} if root.is_dir() else {}
 
 
-def bundled_name(model: str | Path) -> str | None:
+def bundled_name(model: str | os.PathLike[str]) -> str | None:
     """The name of the bundled model that is meant: NAME or bundled:NAME. None for a folder."""
-    known, name = bundled(), str(model)
-    if isinstance(model, Path) or name.removeprefix(_PREFIX) not in known:
+    known, name = bundled(), os.fspath(model)
+    if not isinstance(model, str) or name.removeprefix(_PREFIX) not in known:
         return None
     if name in known and (Path(name) / CONFIG).is_file():
         raise RunError(
@@ -39,16 +40,16 @@ def bundled_name(model: str | Path) -> str | None:
     return name.removeprefix(_PREFIX)
 
 
-def find(model: str | Path) -> Path:
+def find(model: str | os.PathLike[str]) -> Path:
     """The folder of a bundled model, or of a run."""
     known, name = bundled(), bundled_name(model)
     if name is not None:
         return known[name]
     folder = Path(model)
     if not folder.is_dir():
-        close = difflib.get_close_matches(str(model), known, n=1, cutoff=0.4)
+        close = difflib.get_close_matches(os.fspath(model), known, n=1, cutoff=0.4)
         hint = f"did you mean {close[0]!r}?" if close else f"bundled are {', '.join(known)}"
-        raise RunError(f"there is no bundled model and no run folder {str(model)!r}; {hint}")
+        raise RunError(f"there is no bundled model and no run folder {os.fspath(model)!r}; {hint}")
     return folder
 
 
@@ -58,7 +59,7 @@ def half_by_default(device: torch.device) -> bool:
 
 
 def load(
-    model: str | Path,
+    model: str | os.PathLike[str],
     *,
     network: Modal | ProbUNet | Heads | None = None,
     device: Device | torch.device = "auto",
@@ -68,7 +69,7 @@ def load(
     """Load a bundled model by its name, or the model in a run folder.
 
     Args:
-        model: NAME or bundled:NAME of a bundled model, or a run folder.
+        model: NAME or bundled:NAME of a bundled model, a run folder, or what `mue.train` returns.
         network: Receives the weights of the run, in place of one built from its configuration:
             for a backbone of your own.
         device: Where to compute.
