@@ -1,6 +1,7 @@
 """The client in one file."""
 
 import http.server
+import socket
 import threading
 
 import httpx
@@ -49,8 +50,6 @@ def test_the_name_of_a_file_ends_no_header(client, picture):
 
 
 def test_a_client_waits_for_a_service_that_starts(served, picture):
-    import socket
-
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

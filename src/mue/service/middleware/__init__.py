@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from mue.service.middleware.bearer import Bearer
-from mue.service.middleware.body import Body
-from mue.service.middleware.client import Client
-from mue.service.middleware.deadline import Deadline
-from mue.service.middleware.headers import Head, Headers
-from mue.service.middleware.lines import Lines
-from mue.service.middleware.origin import Origin
-from mue.service.middleware.rate import Rate
-from mue.service.middleware.refusals import Refusals
+from mue.service.middleware.bearer import check_token
+from mue.service.middleware.body import read_body
+from mue.service.middleware.client import watch_client
+from mue.service.middleware.deadline import limit_time
+from mue.service.middleware.headers import add_headers, answer_head
+from mue.service.middleware.lines import log_request
+from mue.service.middleware.origin import check_origin
+from mue.service.middleware.rate import limit_rate
+from mue.service.middleware.refusals import say_refusals
 from mue.service.monitoring import Monitor
 from mue.service.settings import Settings
 
-ORDER: tuple[Callable[[ASGIApp, Settings, Monitor], ASGIApp], ...] = (
-    Headers,
-    Lines,
-    Refusals,
-    Origin,
-    Rate,
-    Bearer,
-    Deadline,
-    Body,
-    Client,
-    Head,
+ORDER = (
+    add_headers,
+    log_request,
+    say_refusals,
+    check_origin,
+    limit_rate,
+    check_token,
+    limit_time,
+    read_body,
+    watch_client,
+    answer_head,
 )
 
 

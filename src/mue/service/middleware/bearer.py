@@ -12,18 +12,16 @@ from mue.service.monitoring import Monitor
 from mue.service.settings import Settings
 
 
-class Bearer:
-    """Refuses whoever has no token, where one is set; the page and `/healthz` are free."""
+def check_token(app: ASGIApp, settings: Settings, _: Monitor) -> ASGIApp:
+    """Refuse whoever has no token, where one is set; the page and `/healthz` are free."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, _: Monitor) -> None:
-        self._app, self._token = app, settings.token
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         asks = scope["path"].startswith("/api/") or scope["path"] == "/metrics"
-        if self._token is not None and asks:
+        if settings.token is not None and asks:
             kind, _, given = Headers(scope=scope).get("authorization", "").partition(" ")
-            same = hmac.compare_digest(given.strip().encode(), self._token.encode())
+            same = hmac.compare_digest(given.strip().encode(), settings.token.encode())
             if kind.lower() != "bearer" or not same:
                 raise RefusedError(401, "this needs the header `Authorization: Bearer TOKEN`")
-        await self._app(scope, receive, send)
+        await app(scope, receive, send)
+
+    return answer

@@ -11,17 +11,13 @@ from mue.service.monitoring import Monitor
 from mue.service.settings import Settings
 
 
-class Client:
-    """Lets the application answer, unless the client goes and nobody waits for it.
+def watch_client(app: ASGIApp, _: Settings, __: Monitor) -> ASGIApp:
+    """Let the application answer, unless the client goes and nobody waits for it.
 
     The body of the request has been read: it comes in one message.
     """
 
-    def __init__(self, app: ASGIApp, _: Settings, __: Monitor) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         found, asked = list[Message](), asyncio.Queue[Message]()
 
         async def keep(message: Message) -> None:
@@ -33,7 +29,7 @@ class Client:
                 pass
             asked.put_nowait(message)
 
-        answering = asyncio.ensure_future(self._app(scope, asked.get, keep))
+        answering = asyncio.ensure_future(app(scope, asked.get, keep))
         gone = asyncio.ensure_future(until_gone())
         try:
             await asyncio.wait((answering, gone), return_when=asyncio.FIRST_COMPLETED)
@@ -53,3 +49,5 @@ class Client:
             for task in (answering, gone):
                 task.cancel()
             await asyncio.wait((answering, gone))
+
+    return answer

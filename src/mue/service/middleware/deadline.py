@@ -11,26 +11,24 @@ from mue.service.monitoring import Monitor
 from mue.service.settings import Settings
 
 
-class Deadline:
-    """Ends a request whose response has not begun in time.
+def limit_time(app: ASGIApp, settings: Settings, _: Monitor) -> ASGIApp:
+    """End a request whose response has not begun in time.
 
     A client that reads the response slowly has the time of its connection.
     """
 
-    def __init__(self, app: ASGIApp, settings: Settings, _: Monitor) -> None:
-        self._app, self._seconds = app, settings.seconds
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            async with asyncio.timeout(self._seconds) as limit:
+            async with asyncio.timeout(settings.seconds) as limit:
 
                 async def respond(message: Message) -> None:
                     limit.reschedule(None)
                     await send(message)
 
-                await self._app(scope, receive, respond)
+                await app(scope, receive, respond)
         except TimeoutError:
             raise RefusedError(
-                504, f"the request took longer than {self._seconds:g} s", 5
+                504, f"the request took longer than {settings.seconds:g} s", 5
             ) from None
+
+    return answer

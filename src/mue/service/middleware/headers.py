@@ -20,17 +20,12 @@ HEADERS = {
 }
 
 
-class Headers:
-    """What a browser may do with a response."""
+def add_headers(app: ASGIApp, _: Settings, __: Monitor) -> ASGIApp:
+    """Say what a browser may do with a response."""
 
-    def __init__(self, app: ASGIApp, _: Settings, __: Monitor) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
-        own = dict(HEADERS)
-        if scope["path"].startswith("/api/"):
-            own["Cache-Control"] = "no-store"
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        is_api = scope["path"].startswith("/api/")
+        own = HEADERS | ({"Cache-Control": "no-store"} if is_api else {})
         added = [(k.lower().encode(), v.encode()) for k, v in own.items()]
 
         async def respond(message: Message) -> None:
@@ -38,16 +33,16 @@ class Headers:
                 message["headers"] = [*message.get("headers", []), *added]
             await send(message)
 
-        await self._app(scope, receive, respond)
+        await app(scope, receive, respond)
+
+    return answer
 
 
-class Head:
-    """HEAD is answered as GET; the server leaves the body out."""
+def answer_head(app: ASGIApp, _: Settings, __: Monitor) -> ASGIApp:
+    """Answer HEAD as GET; the server leaves the body out."""
 
-    def __init__(self, app: ASGIApp, _: Settings, __: Monitor) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         asked = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
-        await self._app(asked, receive, send)
+        await app(asked, receive, send)
+
+    return answer

@@ -13,19 +13,19 @@ from mue.service.routes import addresses
 from mue.service.settings import Settings
 
 
-class Lines:
-    """Logs and counts every request under a random number, which its client gets, too."""
+def log_request(app: ASGIApp, _: Settings, monitor: Monitor) -> ASGIApp:
+    """Log and count each request under a random number, which its client gets, too.
 
-    def __init__(self, app: ASGIApp, _: Settings, monitor: Monitor) -> None:
-        self._app, self._monitor = app, monitor
-        paths = {path for path, _ in addresses()}
-        self._paths = {path for path in paths if "{" not in path}
-        self._folders = {path.partition("{")[0] for path in paths - self._paths}
+    Its address is that of a route, without what a client put in it.
+    """
+    paths = {path for path, _ in addresses()}
+    folders = {path.partition("{")[0] for path in paths if "{" in path}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         began, status, request = time.perf_counter(), 0, secrets.token_hex(8)
-        path = self._label(scope["path"])
+        asked = scope["path"]
+        below = next((folder[:-1] for folder in folders if asked.startswith(folder)), "other")
+        path = asked if asked in paths else below
 
         async def respond(message: Message) -> None:
             nonlocal status
@@ -36,24 +36,15 @@ class Lines:
             await send(message)
 
         try:
-            await self._app(scope, receive, respond)
+            await app(scope, receive, respond)
         except RefusedError as refused:
             status = refused.status
         except Exception as error:
             log_defect(error, request=request, path=path)
         finally:
             seconds = time.perf_counter() - began
-            self._monitor.request_(path, status, seconds)
-            log(
-                "request",
-                request=request,
-                method=scope["method"][:8],
-                path=path,
-                status=status,
-                ms=round(1000 * seconds, 1),
-            )
+            monitor.request_(path, status, seconds)
+            said = {"method": scope["method"][:8], "path": path, "status": status}
+            log("request", request=request, **said, ms=round(1000 * seconds, 1))
 
-    def _label(self, path: str) -> str:
-        """An address as logs and counters have it: without what a client put in it."""
-        below = next((folder[:-1] for folder in self._folders if path.startswith(folder)), "other")
-        return path if path in self._paths else below
+    return answer

@@ -12,23 +12,21 @@ from mue.service.monitoring import Monitor
 from mue.service.settings import Settings, host_allowed
 
 
-class Origin:
-    """Refuses names that are not ours, and pages of other sites, but for a link to our page."""
+def check_origin(app: ASGIApp, settings: Settings, _: Monitor) -> ASGIApp:
+    """Refuse names that are not ours, and pages of other sites, but for a link to our page."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, _: Monitor) -> None:
-        self._app, self._names = app, settings.names
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
-        if not host_allowed(host := headers.get("host", ""), self._names):
+        if not host_allowed(host := headers.get("host", ""), settings.names):
             raise RefusedError(
                 421, "the service is not known under this name; start it with --name NAME"
             )
         cross_site = headers.get("sec-fetch-site") == "cross-site" and not _is_link(scope, headers)
         if cross_site or not _same_site(headers.get("origin", ""), host):
             raise RefusedError(403, "requests from pages of other sites are refused")
-        await self._app(scope, receive, send)
+        await app(scope, receive, send)
+
+    return answer
 
 
 def _is_link(scope: Scope, headers: Headers) -> bool:

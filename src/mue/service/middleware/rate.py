@@ -11,15 +11,17 @@ from mue.service.errors import RefusedError
 from mue.service.monitoring import Monitor
 from mue.service.settings import Settings
 
-_CLIENTS = 10_000  # whose requests are counted at a time
 _UNCOUNTED = ("/healthz", "/readyz")
 
 
 class TokenBuckets:
-    """A token bucket for each client: `burst` at once, `rate` per second on average."""
+    """A token bucket for each client: `burst` at once, `rate` per second on average.
 
-    def __init__(self, rate: float, burst: int) -> None:
-        self._rate, self._burst = rate, burst
+    Of `clients` at a time: beyond that, the one that was silent longest is forgotten.
+    """
+
+    def __init__(self, rate: float, burst: int, clients: int = 10_000) -> None:
+        self._rate, self._burst, self._most = rate, burst, clients
         self._clients: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def allow_(self, client: str, now: float) -> bool:
@@ -30,24 +32,21 @@ class TokenBuckets:
         tokens = min(self._burst, tokens + (now - last) * self._rate)
         allowed = tokens >= 1
         self._clients[client] = (tokens - allowed, now)
-        if len(self._clients) > _CLIENTS:
+        if len(self._clients) > self._most:
             self._clients.popitem(last=False)
         return allowed
 
 
-class Rate:
-    """Refuses a client that sends too many requests."""
+def limit_rate(app: ASGIApp, settings: Settings, _: Monitor) -> ASGIApp:
+    """Refuse a client that sends too many requests."""
+    buckets = TokenBuckets(settings.rate, settings.burst)
 
-    def __init__(self, app: ASGIApp, settings: Settings, _: Monitor) -> None:
-        self._app, self._rate = app, settings.rate
-        self._buckets = TokenBuckets(settings.rate, settings.burst)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         client = scope["client"][0] if scope.get("client") else ""
-        counted = scope["path"] not in _UNCOUNTED
-        if counted and not self._buckets.allow_(client, time.monotonic()):
+        if scope["path"] not in _UNCOUNTED and not buckets.allow_(client, time.monotonic()):
             raise RefusedError(
-                429, f"a client may send {self._rate:g} requests per second; wait", 1
+                429, f"a client may send {settings.rate:g} requests per second; wait", 1
             )
-        await self._app(scope, receive, send)
+        await app(scope, receive, send)
+
+    return answer

@@ -9,14 +9,10 @@ from mue.service.monitoring import Monitor
 from mue.service.settings import Settings
 
 
-class Refusals:
-    """Says what is wrong; a defect, and what goes wrong within a response, is raised again."""
+def say_refusals(app: ASGIApp, _: Settings, __: Monitor) -> ASGIApp:
+    """Say what is wrong; raise again a defect, and what goes wrong within a response."""
 
-    def __init__(self, app: ASGIApp, _: Settings, __: Monitor) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         begun = False
 
         async def respond(message: Message) -> None:
@@ -25,10 +21,12 @@ class Refusals:
             await send(message)
 
         try:
-            await self._app(scope, receive, respond)
+            await app(scope, receive, respond)
         except Exception as error:
             refused = error if isinstance(error, RefusedError) else RefusedError(500, FAILED)
             if not begun:
                 await say(send, refused)
             if begun or refused is not error:
                 raise
+
+    return answer
