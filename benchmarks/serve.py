@@ -42,10 +42,11 @@ import tyro
 from PIL import Image
 
 import mue
+from mue.inference.inputs import network_input
 from mue.runtime.environment import keep_freed_memory
 from mue.service.answers import as_json, rank
 from mue.service.settings import Settings
-from mue.service.uploads import as_input, read_upload
+from mue.service.uploads import read_upload
 from pages import ROOT, insert, markdown
 
 _BATCHES, _ROUNDS = (1, 2, 4, 8, 16), 8
@@ -287,7 +288,7 @@ def table_of_parts(model: str) -> str:
     config = predictor.config
     files = [picture(seed) for seed in range(_BATCHES[-1])]
     uploads = [read_upload([("a.png", file)], None, 1, Settings()) for file in files]
-    x = torch.cat([as_input(each.pixels, config.data.normalize) for each in uploads])
+    x = torch.cat([network_input(each.raw.pixels, config.data.normalize) for each in uploads])
     h, modes = (
         predictor.propose(x[:1], predictor.max_answers, normalized=True),
         predictor.modes(x[:1], normalized=True),

@@ -12,7 +12,7 @@ from mue.service.settings import Settings
 
 
 def test_a_model_that_fails_at_first_is_logged_and_not_ready(predictors, monkeypatch, logged):
-    def fails(_):
+    def fails(*_, **__):
         raise RuntimeError("secret")
 
     monkeypatch.setattr(predictors["guess-exact"], "modes", fails)

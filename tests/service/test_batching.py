@@ -47,10 +47,10 @@ def test_an_image_that_fails_in_a_batch_fails_alone(predictors, monkeypatch):
     x[2] = float("nan")
     modes = predictor.modes
 
-    def fails(images):
+    def fails(images, **how):
         if images.isnan().any():
             raise ValueError("this one")
-        return modes(images)
+        return modes(images, **how)
 
     monkeypatch.setattr(predictor, "modes", fails)
     sizes: list[int] = []

@@ -7,8 +7,16 @@ import nibabel as nib
 import numpy as np
 import pytest
 import tifffile
+import torch
 from asking import propose
 from PIL import Image
+from pydicom import dcmread
+
+from mue.config.schema import NormalizeConfig
+from mue.inference.files import InputFile, read_input
+from mue.inference.inputs import network_input
+from mue.service.settings import Settings
+from mue.service.uploads import read_upload
 
 
 def test_every_kind_of_file_is_read_from_memory(client):
@@ -25,6 +33,23 @@ def test_every_kind_of_file_is_read_from_memory(client):
         files[name] = buffer.getvalue()
     for name, content in files.items():
         assert propose(client, content, name).status_code == 200, name
+
+
+@pytest.mark.parametrize("kind", ["unit", "zscore"])
+def test_an_upload_is_what_mue_predict_reads_and_is_normalized_as_it(tmp_path, series, kind):
+    """Slice by slice, in a volume of 12 bits; the bits are those of the file."""
+    for name, content in series:
+        data = dcmread(io.BytesIO(content))
+        data.BitsStored, data.HighBit = 12, 11
+        del data.RescaleSlope, data.RescaleIntercept
+        data.save_as(tmp_path / name)
+    raw, config = read_input(InputFile("a", (tmp_path,)), 1), NormalizeConfig(kind=kind)
+    files = [(name, (tmp_path / name).read_bytes()) for name, _ in series]
+    for i, wanted in enumerate(network_input(raw.pixels, config, raw.bits)):
+        upload = read_upload(files, i, 1, Settings())
+        assert upload.raw.bits == raw.bits == 12
+        x = network_input(upload.raw.pixels, config, upload.raw.bits)
+        assert torch.equal(x, wanted[None])
 
 
 def test_a_series_is_refused_by_a_sentence_where_it_is_none(served, series, picture):

@@ -14,6 +14,7 @@ from anyio.to_thread import run_sync
 from fastapi import Depends, HTTPException, Request
 from starlette.formparsers import MultiPartParser
 
+from mue.inference.inputs import network_input
 from mue.inference.predictor import Predictor
 from mue.modes import Modes
 from mue.service.answers import rank
@@ -22,7 +23,7 @@ from mue.service.errors import RefusedError
 from mue.service.form import Question
 from mue.service.monitoring import Monitor
 from mue.service.settings import Settings
-from mue.service.uploads import Upload, as_input, read_upload
+from mue.service.uploads import Upload, read_upload
 
 Predictors = Mapping[str, Predictor]
 Loading = concurrent.futures.Future[Predictors]
@@ -131,7 +132,7 @@ class Service:
 
         def decode() -> tuple[Upload, torch.Tensor]:
             upload = read_upload(parts, asked.index, channels, self.settings)
-            return upload, as_input(upload.pixels, normalization, upload.raw.bits)
+            return upload, network_input(upload.raw.pixels, normalization, upload.raw.bits)
 
         upload, x = await self.run(decode)
         try:

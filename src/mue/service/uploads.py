@@ -7,14 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float, Shaped
-from torch import Tensor
+from jaxtyping import Shaped
 
-from mue.config.schema import NormalizeConfig
 from mue.data.images.image import FileInMemory, Limits, RawImage, SeriesInMemory, limited
 from mue.data.images.reader import decode_file
 from mue.errors import MueError
-from mue.inference.inputs import network_input, with_channels
+from mue.inference.inputs import with_channels
 from mue.service.settings import Settings
 
 ExportFormat = Literal["nifti", "dicom-seg", "npz"]
@@ -106,10 +104,3 @@ def _slice(raw: RawImage, index: int) -> RawImage:
         files = (files[index],)
     pixels = np.array(raw.pixels[:, index : index + 1])
     return RawImage(pixels, geometry, files, raw.bits)
-
-
-def as_input(
-    pixels: Shaped[np.ndarray, "c h w"], config: NormalizeConfig, bits: int | None = None
-) -> Float[Tensor, "1 c h w"]:
-    """A slice as a network takes it, by the rule of `mue predict`."""
-    return network_input(pixels[:, None], config, bits)
