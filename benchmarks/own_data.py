@@ -33,8 +33,8 @@ from mue.cli.main import main as mue
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.store import open_prepared
 from mue.metrics.bootstrap import interval
-from mue.metrics.energy import distances, energy_distance
-from mue.modes import class_masks
+from mue.metrics.energy import distances, ged
+from mue.modes import binary_masks, class_masks
 from mue.runtime.devices import choose_device, device_name
 from mue.types import Case
 from pages import ROOT, between, insert, markdown, tables
@@ -76,7 +76,7 @@ class Clock:
 
 def as_masks(y: Tensor) -> Tensor:
     """The masks of each class but the background."""
-    return class_masks(y) if y.shape[2] > 1 else y > 0.5
+    return class_masks(y) if y.shape[2] > 1 else binary_masks(y)
 
 
 def spread(count: int, total: int) -> list[int]:
@@ -137,9 +137,8 @@ def constant_ged(test: Slices, masks: Tensor, p: Tensor) -> Tensor:
     found: list[Tensor] = []
     for i in range(len(test)):
         case = test.case(torch.tensor([i]))
-        d = distances(at_size(masks, case), as_masks(case.ys))
-        weight = p[None].to(case.q.device)
-        found.append(energy_distance(d.sy, d.ss, d.yy, weight, case.q).cpu())
+        s, weight = at_size(masks, case), p[None].to(case.q.device)
+        found.append(ged(s, weight, as_masks(case.ys), case.q).cpu())
     return torch.cat(found)
 
 

@@ -7,6 +7,7 @@ input; None are equal weights. Masks that are boolean tensors pass unread.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, cast
 
 import numpy as np
@@ -28,11 +29,11 @@ def masks(**sets: Array) -> list[Bool[Tensor, "b _ c h w"]]:
     >>> masks(s=np.array([[[[0, 1]]]]))
     [tensor([[[[[False,  True]]]]])]
     """
-    found = [_masks(name, value) for name, value in sets.items()]
+    found: list[Tensor] = []
+    for name, value in sets.items():
+        found.append(_masks(name, value, found[0].device if found else None))
     (first, *others), (one, *names) = found, sets
     for name, other in zip(names, others, strict=True):
-        if other.device != first.device:
-            raise _not_together(one, first.device, name, other.device, "move one to the other's")
         mine, theirs = (tuple(t.shape[:1] + t.shape[2:]) for t in (first, other))
         if mine != theirs:
             raise MueError(
@@ -51,7 +52,7 @@ def weights(name: str, value: Array | None, of: Tensor) -> Float[Tensor, "b k"]:
     b, k = of.shape[:2]
     if value is None:
         return torch.full((b, k), 1 / k, device=of.device)
-    w = numbers(name, value, of.device)
+    (w,) = _floats([_tensor(name, value, of.device)])
     if w.shape != (b, k):
         raise MueError(
             f"`{name}` must be {b} {k}, a weight for each mask of each input, got "
@@ -80,7 +81,7 @@ def shares(**values: Array) -> list[Float[Tensor, " b"]]:
     >>> shares(p=np.array([0.25, 1.0]))
     [tensor([0.2500, 1.0000], dtype=torch.float64)]
     """
-    found = _alike(1, "one for each input", values)
+    found = _floats(tables(**{name: (v, "b") for name, v in values.items()}))
     for name, v in zip(values, found, strict=True):
         if not ((v >= -_TOLERANCE) & (v <= 1 + _TOLERANCE)).all():
             raise MueError(f"`{name}` must be a probability, in [0, 1], for each input")
@@ -89,47 +90,72 @@ def shares(**values: Array) -> list[Float[Tensor, " b"]]:
 
 def subdistributions(**values: Array) -> list[Float[Tensor, "b m"]]:
     """Probabilities of the same m modes of each input, which may leave a rest."""
-    found = _alike(2, "b m: one for each mode of each input", values)
+    found = _floats(tables(**{name: (v, "b m") for name, v in values.items()}))
     for name, v in zip(values, found, strict=True):
         if not (v >= 0).all() or (v.sum(dim=1) > 1 + _TOLERANCE).any():
             raise MueError(f"`{name}` must be non-negative and sum to at most 1 for each input")
     return found
 
 
-def numbers(name: str, value: object, device: torch.device | None = None) -> Float[Tensor, "..."]:
-    """A tensor of floating point; what is numpy goes to the device of what it is used with."""
-    if isinstance(value, np.ndarray):
-        value = torch.as_tensor(np.array(_readable(name, cast("NDArray[Any]", value)))).to(device)
-    elif not isinstance(value, Tensor):
-        raise _no_array(name, value)
-    elif device is not None and value.device != device:
-        raise _not_together(name, value.device, "the masks", device, f"take {name}.to(device)")
-    return value if value.is_floating_point() else value.float()
+def vectors(**sets: Array) -> list[Float[Tensor, "b _ y"]]:
+    """Sets of answers of any kind to the same inputs, each answer as a vector."""
+    found = [_tensor(name, value) for name, value in sets.items()]
+    for name, value in zip(sets, found, strict=True):
+        if value.ndim < 3:
+            raise MueError(f"`{name}` must be answers, b k *y, got the shape {_shape(value)}")
+    flat = {n: (v.flatten(2), f"b {k} y") for n, v, k in zip(sets, found, "km", strict=False)}
+    return _floats(tables(**flat))
 
 
-def _alike(axes: int, what: str, values: dict[str, Array]) -> list[Tensor]:
-    """Numbers of one shape, with so many axes."""
-    found: list[Tensor] = []
-    for name, value in values.items():
-        found.append(numbers(name, value, found[0].device if found else None))
-    if found[0].ndim != axes or any(v.shape != found[0].shape for v in found):
-        names, shapes = " and ".join(f"`{n}`" for n in values), " and ".join(map(_shape, found))
-        raise MueError(f"{names} must be probabilities, {what}, got the shape {shapes}")
+def tables(**values: tuple[object, str]) -> list[Tensor]:
+    """Numbers by the letters of their axes; a letter has one length in all of them.
+
+    >>> tables(iou=(np.ones((2, 3)), "b k"), q=(torch.ones(2), "b"))[1]
+    tensor([1., 1.])
+    """
+    found, sizes = list[Tensor](), dict[str, int]()
+    for name, (value, axes) in values.items():
+        table = _tensor(name, value, found[0].device if found else None)
+        letters = axes.split()
+        known = ", ".join(f"{a} = {sizes[a]}" for a in letters if a in sizes)
+        if table.ndim != len(letters) or any(
+            sizes.setdefault(a, n) != n for a, n in zip(letters, table.shape, strict=True)
+        ):
+            about = f" with {known}" if known else ""
+            raise MueError(f"`{name}` must be {axes}{about}, got the shape {_shape(table)}")
+        found.append(table)
     return found
 
 
-def _masks(name: str, value: object) -> Bool[Tensor, "b k c h w"]:
+def _tensor(name: str, value: object, device: torch.device | None = None) -> Tensor:
+    """An array as a tensor; what is numpy goes to the device of what it is used with."""
+    if isinstance(value, np.ndarray):
+        return torch.as_tensor(np.array(_real(name, cast("NDArray[Any]", value)))).to(device)
+    if not isinstance(value, Tensor) or value.is_complex():
+        raise _no_array(name, value)
+    if device is not None and value.device != device:
+        raise MueError(
+            f"`{name}` is on {value.device} and what it belongs to on {device}; "
+            "move one to the device of the other"
+        )
+    return value
+
+
+def _floats(values: list[Tensor]) -> list[Tensor]:
+    """Numbers of one type of floating point, the widest of theirs."""
+    kind = functools.reduce(torch.promote_types, (v.dtype for v in values))
+    return [v.to(kind if kind.is_floating_point else torch.float32) for v in values]
+
+
+def _masks(name: str, value: object, device: torch.device | None) -> Bool[Tensor, "b k c h w"]:
     """One set of masks."""
     if isinstance(value, np.ndarray):
-        array = _readable(name, cast("NDArray[Any]", value))
-        is_bool = array.dtype == np.bool_
-        found = torch.as_tensor(np.array(array if is_bool else _ones(name, array)))
-    elif isinstance(value, Tensor):
-        if value.is_complex():
-            raise _no_array(name, value)
-        found = value if value.dtype == torch.bool else _ones(name, value)
+        array = _real(name, cast("NDArray[Any]", value))
+        found = _tensor(name, array if array.dtype == np.bool_ else _ones(name, array), device)
     else:
-        raise _no_array(name, value)
+        found = _tensor(name, value, device)
+    if found.dtype != torch.bool:
+        found = _ones(name, found)
     if found.ndim == 4:
         found = found.unsqueeze(2)
     if found.ndim != 5:
@@ -161,7 +187,7 @@ def _ones(name: str, value: Any) -> Any:
     )
 
 
-def _readable(name: str, value: NDArray[Any]) -> NDArray[Any]:
+def _real(name: str, value: NDArray[Any]) -> NDArray[Any]:
     """Arrays of numbers, and no others."""
     if value.dtype.kind not in "biuf":
         raise _no_array(name, value)
@@ -175,10 +201,6 @@ def _no_array(name: str, value: object) -> MueError:
         f"`{name}` must be a torch tensor or a numpy array of booleans or real numbers, got "
         f"{what}; convert it first"
     )
-
-
-def _not_together(one: str, here: object, other: str, there: object, way: str) -> MueError:
-    return MueError(f"`{one}` is on {here} and {other} on {there}; {way}")
 
 
 def _shape(value: Tensor) -> str:

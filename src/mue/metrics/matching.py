@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment  # pyright: ignore
 from torch import Tensor
 
+from mue.errors import MueError
 from mue.metrics import door
 from mue.metrics.door import Array
 from mue.metrics.energy import sample_indices
@@ -16,7 +17,7 @@ from mue.metrics.overlap import iou
 
 
 def hm_iou(
-    overlap: Float[Tensor, "b n r"], q: Float[Tensor, "b r"] | None = None
+    overlap: Shaped[Array, "b n r"], q: Shaped[Array, "b r"] | None = None
 ) -> Float[Tensor, " b"]:
     """Mean IoU of n answers and r raters under the pairing that makes it largest.
 
@@ -27,7 +28,10 @@ def hm_iou(
     >>> hm_iou(torch.tensor([[[0.9, 0.8], [0.7, 0.1]]]))     # (0.8 + 0.7) / 2, not (0.9 + 0.1) / 2
     tensor([0.7500])
     """
-    present = torch.ones_like(overlap[:, 0]) if q is None else q
+    (overlap,) = door.tables(overlap=(overlap, "b n r"))
+    if not (overlap >= 0).all():
+        raise MueError("`overlap` must be the IoU of every answer and rater, at least 0")
+    present = door.weights("q", q, overlap.mT)
     tables = zip(overlap.double().cpu().numpy(), (present > 0).cpu().numpy(), strict=True)
     return overlap.new_tensor([_matched(table[:, there]) for table, there in tables])
 

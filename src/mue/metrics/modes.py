@@ -9,7 +9,9 @@ from mue.metrics.door import Array
 
 
 def nearest_mode(
-    s: Float[Tensor, "b k *y"], ys: Float[Tensor, "b m *y"], q: Float[Tensor, "b m"] | None = None
+    s: Shaped[Array, "b k *y"],
+    ys: Shaped[Array, "b m *y"],
+    q: Shaped[Array, "b m"] | None = None,
 ) -> Int[Tensor, "b k"]:
     """Which true answer each proposed answer is closest to, in the l2 distance.
 
@@ -18,11 +20,13 @@ def nearest_mode(
     >>> nearest_mode(torch.tensor([[[0.9], [0.2]]]), torch.tensor([[[0.0], [1.0]]]))
     tensor([[1, 0]])
     """
-    modes = ys.flatten(2)  # of |s - y|^2 = |s|^2 - 2 s.y + |y|^2, the first is the same for all
-    both = torch.matmul(s.flatten(2), modes.mT)
+    answers, modes = door.vectors(s=s, ys=ys)
+    # of |s - y|^2 = |s|^2 - 2 s.y + |y|^2, the first is the same for all
+    both = torch.matmul(answers, modes.mT)
     distance = modes.square().sum(dim=2)[:, None] - 2 * both
     if q is not None:
-        distance = distance.masked_fill((q <= 0)[:, None], torch.inf)
+        weight = door.weights("q", q, modes)
+        distance = distance.masked_fill((weight <= 0)[:, None], torch.inf)
     return distance.argmin(dim=2)
 
 
@@ -40,10 +44,10 @@ def distinct(distance: Float[Tensor, "b m m"], q: Float[Tensor, "b m"]) -> Float
 
 
 def mode_probabilities(
-    s: Float[Tensor, "b k *y"],
-    p: Float[Tensor, "b k"],
-    ys: Float[Tensor, "b m *y"],
-    q: Float[Tensor, "b m"] | None = None,
+    s: Shaped[Array, "b k *y"],
+    p: Shaped[Array, "b k"],
+    ys: Shaped[Array, "b m *y"],
+    q: Shaped[Array, "b m"] | None = None,
 ) -> Float[Tensor, "b m"]:
     """Probability that the answers give to each true mode: each answer counts for its nearest.
 
@@ -53,7 +57,9 @@ def mode_probabilities(
     >>> mode_probabilities(s, torch.tensor([[0.5, 0.3, 0.2]]), ys)
     tensor([[0.3000, 0.7000]])
     """
-    return p.new_zeros(ys.shape[:2]).scatter_add_(1, nearest_mode(s, ys, q), p)
+    nearest, (prob,) = nearest_mode(s, ys, q), door.subdistributions(p=p)
+    nearest, prob = door.tables(nearest=(nearest, "b k"), p=(prob, "b k"))
+    return prob.new_zeros(ys.shape[:2]).scatter_add_(1, nearest, prob)
 
 
 def mode_tv(p: Shaped[Array, "b m"], q: Shaped[Array, "b m"]) -> Float[Tensor, " b"]:
@@ -82,12 +88,13 @@ def mode_mae(p: Shaped[Array, "b m"], q: Shaped[Array, "b m"]) -> Float[Tensor, 
     return (p - q).abs().mean(dim=1)
 
 
-def entropy(prob: Float[Tensor, "b m"]) -> Float[Tensor, " b"]:
+def entropy(prob: Shaped[Array, "b m"]) -> Float[Tensor, " b"]:
     """Entropy in nats; what the probabilities lack to 1 counts as one more answer.
 
     >>> entropy(torch.tensor([[0.5, 0.5], [0.5, 0.0]]))
     tensor([0.6931, 0.6931])
     """
+    (prob,) = door.subdistributions(prob=prob)
     rest = (1 - prob.sum(dim=1, keepdim=True)).clamp_min(0)
     p = torch.cat([prob, rest], dim=1)
     return -torch.xlogy(p, p).sum(dim=1)
