@@ -10,6 +10,7 @@ from mue.metrics.energy import (
     ged_n,
     rater_disagreement,
     sample_indices,
+    sampled_energy_distance,
 )
 from mue.metrics.overlap import iou_distance
 
@@ -206,3 +207,22 @@ def test_raters_that_are_missing_do_not_count():
     q = torch.tensor([[0.5, 0.5, 0.0]])
     torch.testing.assert_close(rater_disagreement(yy, q), torch.tensor([0.4]))
     assert rater_disagreement(yy, torch.tensor([[0.0, 1.0, 0.0]])).isnan().all()
+
+
+# --- from distances, where masks are no longer at hand --------------------------------------------
+
+
+def test_a_metric_of_masks_is_that_of_their_distances():
+    s, ys, p, q = masks(20, 5, 2), masks(20, 4, 2, seed=1), weights(20, 5), weights(20, 4, 1)
+    d = distances(s, ys)
+    assert torch.equal(d.energy(p, q), ged(s, p, ys, q))
+    sampled = sampled_energy_distance(d, p, q, 16, seeded())
+    assert torch.equal(sampled, ged_n(s, p, ys, q, 16, seeded()))
+    assert torch.equal(sampled_energy_distance(d, p / 2, q, 16, seeded()), sampled)
+
+
+def test_the_distances_of_the_first_answers_are_those_of_their_masks():
+    s, ys = masks(20, 5), masks(20, 4, seed=1)
+    first, expected = distances(s, ys).top(3), distances(s[:, :3], ys)
+    for name in ("sy", "ss", "yy"):
+        assert torch.equal(getattr(first, name), getattr(expected, name))

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from mue.metrics.energy import sample_indices
-from mue.metrics.matching import hm_iou, hm_iou_n
+from mue.metrics.matching import hm_iou, hm_iou_n, sampled_hm_iou
 from mue.metrics.overlap import iou
 
 
@@ -84,3 +84,12 @@ def test_raters_of_weight_0_are_left_out():
     q = torch.tensor([[0.5, 0.0, 0.5], [0.2, 0.3, 0.5]])
     expected = torch.cat([hm_iou(table[:1, :, [0, 2]]), hm_iou(table[1:])])
     torch.testing.assert_close(hm_iou(table, q), expected)
+
+
+def test_a_metric_of_masks_is_that_of_their_overlap():
+    s, ys = masks(8, 5, 2), masks(8, 4, 2, seed=1)
+    p = torch.rand(8, 5, generator=seeded()).softmax(dim=1)
+    q = torch.tensor([0.5, 0.25, 0.25, 0.0]).expand(8, 4)
+    expected = hm_iou_n(s, p, ys, 16, seeded(), q)
+    assert torch.equal(sampled_hm_iou(iou(s, ys), p, q, 16, seeded()), expected)
+    assert torch.equal(sampled_hm_iou(iou(s, ys), p / 2, q, 16, seeded()), expected)

@@ -1,7 +1,9 @@
+import math
+
 import pytest
 import torch
 
-from mue.metrics.modes import distinct, mode_mae, mode_probabilities, mode_tv, nearest_mode
+from mue.metrics.modes import distinct, entropy, mode_mae, mode_probabilities, mode_tv, nearest_mode
 
 
 def test_each_answer_counts_for_its_nearest_mode():
@@ -58,3 +60,9 @@ def test_equal_true_answers_are_one():
 def test_a_missing_rater_in_front_takes_no_probability():
     true = distinct(torch.zeros(1, 2, 2), torch.tensor([[0.0, 1.0]]))
     assert true.tolist() == [[0, 1]]
+
+
+def test_what_is_missing_to_1_counts_as_one_more_answer():
+    prob = torch.tensor([[0.5, 0.25], [0.5, 0.5], [1.0, 0.0]])
+    expected = [0.5 * math.log(2) + 2 * 0.25 * math.log(4), math.log(2), 0]
+    assert entropy(prob).tolist() == pytest.approx(expected)

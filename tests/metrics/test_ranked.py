@@ -3,7 +3,16 @@ import math
 import pytest
 import torch
 
-from mue.metrics.ranked import mode_shares, modes_for, ranked_before, rater_modes
+from mue.metrics.ranked import (
+    covered_share,
+    mode_shares,
+    modes_for,
+    outside_share,
+    probability_before,
+    ranked_before,
+    rater_modes,
+    up_to,
+)
 
 
 def random_case(seed: int = 0, b: int = 12, k: int = 7, r: int = 4, m: int = 3):
@@ -52,3 +61,35 @@ def test_a_rater_reads_down_to_the_first_mode_with_an_answer_like_theirs():
             like = [int(mode[b, a]) for a in range(7) if mode[b, a] >= 0 and iou[b, a, r] >= 0.8]
             expected = prob[b, : min(like)].sum().item() if like else math.inf
             assert found[b, r].item() == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("at_least", [0.5, 0.8])
+def test_a_rater_is_covered_by_any_answer_that_is_like_theirs(at_least):
+    """Against loops over inputs, answers and raters."""
+    iou, _, _ = random_case(3)
+    q = torch.rand(12, 4, generator=torch.Generator().manual_seed(1)).softmax(dim=1)
+    for b, found in enumerate(covered_share(iou[:, :2], q, at_least).tolist()):
+        like = [max(iou[b, 0, r].item(), iou[b, 1, r].item()) >= at_least for r in range(4)]
+        expected = sum(w for w, there in zip(q[b].tolist(), like, strict=True) if there)
+        assert found == pytest.approx(expected)
+
+
+def test_an_overlap_of_exactly_as_much_as_asked_covers():
+    iou = torch.tensor([[[0.75, 0.5]]])
+    assert covered_share(iou, None, 0.75).tolist() == [0.5]
+    assert covered_share(iou, None).tolist() == [1]
+
+
+def test_the_raters_in_no_mode_by_hand():
+    home, q = torch.tensor([[-1, 0, 2, -1]]), torch.tensor([[0.5, 0.25, 0.125, 0.125]])
+    assert outside_share(home, q).item() == 0.625
+    assert outside_share(home).item() == 0.5
+
+
+def test_modes_are_shown_while_no_more_than_the_limit_is_before_them():
+    """By hand: 0, 1/2 and 3/4 are before them; a mode of probability 0 is none."""
+    prob = torch.tensor([[0.5, 0.25, 0.25, 0.0]])
+    assert up_to(prob, 0.0).tolist() == [[True, False, False, False]]
+    assert up_to(prob, 0.5).tolist() == [[True, True, False, False]]
+    assert up_to(prob, 1.0).tolist() == [[True, True, True, False]]
+    assert probability_before(prob).tolist() == [[0, 0.5, 0.75, 1]]
