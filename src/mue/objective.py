@@ -76,6 +76,16 @@ def log_likelihood(
             return -0.5 * (gap / deviation).square().sum(dim=3)
 
 
+def log_joint(
+    log_prior: Float[Tensor, "b n"], log_y: Float[Tensor, "b n r"]
+) -> Float[Tensor, "b n r"]:
+    """Give log p(c, y | x) of every code and answer.
+
+    Its softmax over the codes are their responsibilities p(c | x, y), its logsumexp log p(y | x).
+    """
+    return log_prior[:, :, None] + log_y
+
+
 def own_log_likelihood(
     logits: Float[Tensor, "b r *y"], y: Float[Tensor, "b r *y"], config: ObjectiveConfig
 ) -> Float[Tensor, " br"]:
@@ -133,7 +143,7 @@ def objective(
         return Terms(zero, -config.reconstruction * best.mean(), zero, zero)
     log_c = trace.log_prior[:, :, None]
     with torch.no_grad():
-        score = log_c + log_y
+        score = log_joint(trace.log_prior, log_y)
         if weights.balance:
             scale = (
                 config.sharpness / deviation(log_y) if config.sharpness else 1 / weights.temperature

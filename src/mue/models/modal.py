@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from mue.models.network import Proposal
@@ -97,6 +97,16 @@ def top_codes(
     log_prob, code = torch.topk(log_prior, k, dim=1)
     prob = log_prob.exp()
     if min_prob > 0:  # it waits for the device
-        enough = prob >= prob[:, :1].clamp(max=min_prob)
-        prob, code = prob.where(enough, 0), code[:, : int(enough.sum(dim=1).amax())]
+        kept = enough(prob, min_prob)
+        prob, code = prob.where(kept, 0), code[:, : int(kept.sum(dim=1).amax())]
     return prob[:, : code.shape[1]], code
+
+
+def enough(prob: Float[Tensor, "b k"], min_prob: float) -> Bool[Tensor, "b k"]:
+    """Whether codes, the most probable first, are at least so probable; the first always is."""
+    return prob >= prob[:, :1].clamp(max=min_prob)
+
+
+def in_use(prob: Float[Tensor, "*a"]) -> Bool[Tensor, "*a"]:
+    """Whether codes of such probabilities for an input are in use: above 1 %."""
+    return prob > 0.01

@@ -25,7 +25,7 @@ from mue.config.schema import Config, ObjectiveConfig
 from mue.data.random import normal
 from mue.data.source import Source
 from mue.models.learner import ExactLearner, VqLearner
-from mue.objective import log_likelihood, own_log_likelihood
+from mue.objective import log_joint, log_likelihood, own_log_likelihood
 from mue.runtime.collectives import all_sum_, farthest
 from mue.training.batches import batch_index
 from mue.training.state import Training
@@ -118,7 +118,7 @@ def responsibilities(
         return log_y.expand_as(chosen), chosen.scatter_(1, trace.index.flatten()[:, None], 1)
     assert isinstance(trace, ExactTrace)
     log_y = log_likelihood(trace.logits, y, config.likelihood, config.deviation)
-    posterior = (trace.log_prior[:, :, None] + log_y).softmax(dim=1)
+    posterior = log_joint(trace.log_prior, log_y).softmax(dim=1)
     return log_y.mT.flatten(0, 1), posterior.mT.flatten(0, 1)
 
 

@@ -12,6 +12,7 @@ from mue.data.prefetch import no_prefetching
 from mue.data.random import normal
 from mue.data.source import Source
 from mue.models.learner import ExactLearner, VqLearner
+from mue.models.modal import in_use
 from mue.models.posterior import concatenate
 from mue.nn.standardize import StandardizedLinear
 from mue.objective import Weights
@@ -187,5 +188,5 @@ def _used(trace: Trace) -> Float[Tensor, " n"]:
     if isinstance(trace, VqTrace):
         return torch.zeros_like(trace.log_prior[0]).index_fill_(0, trace.index.flatten(), 1)
     if isinstance(trace, ExactTrace):
-        return (trace.log_prior.detach().exp() > 0.01).any(dim=0).float()
+        return in_use(trace.log_prior.detach().exp()).any(dim=0).float()
     return trace.logits.new_zeros(1)
