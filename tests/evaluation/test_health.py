@@ -11,7 +11,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 import mue
-import mue.evaluation.health as judging
+import mue.evaluation.health.measured as judging
 from mue.commands.import_lidc import import_lidc
 from mue.config.schema import ModesConfig
 from mue.data.build import build_source

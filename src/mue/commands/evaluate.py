@@ -14,8 +14,8 @@ from mue.data.build import build_source, check_data
 from mue.data.prepared.splits import Split
 from mue.data.prepared.store import open_prepared, verify_prepared
 from mue.data.source import Source
-from mue.evaluation.answered import split_of_data
-from mue.evaluation.health import INPUTS, HealthReport, health
+from mue.evaluation.answered import check_inputs, split_of_data
+from mue.evaluation.health import INPUTS, HealthReport, Measuring, health
 from mue.evaluation.known import ModeEvaluation, evaluate_modes
 from mue.evaluation.raters import RaterEvaluation, evaluate_raters
 from mue.inference.load import find
@@ -84,21 +84,22 @@ def evaluate(
     }
     if target is not None and out is not None:  # a run folder holds its last evaluation
         check_report(target / f"report-{split}.json", identity)
+    if data is not None:
+        verify_prepared(data)
+    check_inputs(inputs)
+    source, train = _sources(loaded, data, split, seed)
+    judged = min(inputs, INPUTS)
+    held = Measuring(predictor, source, judged)  # of answers that the evaluation asks for
     if data is None:
         scores = evaluate_modes(
-            predictor, split=split, inputs=inputs, seed=seed, k=k, progress=show
+            predictor, split=split, inputs=inputs, seed=seed, k=k, also=held, progress=show
         )
     else:
-        verify_prepared(data)
-        scores = evaluate_raters(predictor, data, split=split, by=by, seed=seed, progress=show)
-    source, train = _sources(loaded, data, split, seed)
-    found = health(
-        predictor,
-        source,
-        train=train,
-        inputs=min(inputs, INPUTS),
-        progress=progress_of(f"{loaded.name}: health", progress),
-    )
+        scores = evaluate_raters(
+            predictor, data, split=split, by=by, seed=seed, also=held, progress=show
+        )
+    show = progress_of(f"{loaded.name}: health", progress)
+    found = health(predictor, source, train=train, inputs=judged, held=held, progress=show)
     content = {**report(loaded, scores), "identity": identity, "health": found.report()}
     if target is None:
         return EvaluationResult(scores, found, content, ())

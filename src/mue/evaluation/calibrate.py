@@ -12,7 +12,7 @@ from torch import Tensor
 from mue.config.schema import ModesConfig
 from mue.data.source import Source
 from mue.errors import MueError
-from mue.evaluation.answered import MAX_ANSWERS, Progress, propose_all
+from mue.evaluation.answered import MAX_ANSWERS, Progress, Request, answered
 from mue.evaluation.conformal import limit_for, reachable
 from mue.inference.predictor import Predictor
 from mue.metrics.energy import distances, energy_distance
@@ -113,7 +113,9 @@ def fit_calibration(
     k = min(MAX_ANSWERS, n)
     batches: list[_Batch] = []
     idle = torch.full((n,), _IDLE, dtype=torch.float64)
-    for case, h in propose_all(predictor, source, count, k, batch=_BATCH, progress=progress):
+    request = Request(torch.arange(count, device=source.device), k, batch=_BATCH)
+    for each in answered(predictor, source, request, progress=progress):
+        case, h = each.case, each.h
         s, ys = predictor.masks(h.y), predictor.masks(case.ys)
         d = distances(s, ys)
         tensors = (d.sy, d.ss, d.yy, dice(s, ys), case.q, h.prob)

@@ -21,8 +21,9 @@ from mue.data.prepared.splits import Split
 from mue.errors import MueError
 from mue.evaluation.answered import (
     Progress,
+    Request,
+    answered,
     check_inputs,
-    propose_all,
     spaced_items,
     split_batches,
 )
@@ -236,8 +237,10 @@ def sample_curve(
         counts = (min(16, predictor.max_answers),)
     source = build_source(predictor.config.data, split, seed=seed, device=predictor.device)
     tv: dict[int, list[Tensor]] = {n: [] for n in sorted(set(counts))}
-    about: dict[str, Any] = {"seed": seed, "min_prob": 0.0, "progress": progress}
-    for case, h in propose_all(predictor, source, inputs, max(counts), batch=1, **about):
+    items = torch.arange(inputs, device=source.device)
+    request = Request(items, max(counts), min_prob=0.0, batch=1, seed=seed)
+    for each in answered(predictor, source, request, progress=progress):
+        case, h = each.case, each.h
         mode = F.one_hot(nearest_mode(h.y, case.ys), case.q.shape[1])
         for n, found in tv.items():
             weight = torch.full_like(h.prob, 1 / n) if predictor.is_sampler else h.prob

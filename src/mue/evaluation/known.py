@@ -10,7 +10,15 @@ from torch import Tensor
 
 from mue.data.build import build_source
 from mue.data.prepared.splits import Split
-from mue.evaluation.answered import GROUPED, Progress, check_inputs, codes_in_use, propose_all
+from mue.evaluation.answered import (
+    GROUPED,
+    Judge,
+    Progress,
+    Request,
+    answered,
+    check_inputs,
+    codes_in_use,
+)
 from mue.inference.predictor import Predictor
 from mue.metrics.bootstrap import Interval, interval
 from mue.metrics.modes import mode_mae, mode_probabilities, mode_tv
@@ -95,11 +103,13 @@ def evaluate_modes(
     seed: int = 0,
     k: int = 16,
     batch: int | None = None,
+    also: Judge | None = None,
     progress: Progress | None = None,
 ) -> ModeEvaluation:
     """Compare predicted with true probabilities of modes. The model is not changed.
 
-    The probability of each of the k most probable answers counts for its nearest true mode.
+    The probability of each of the k most probable answers counts for its nearest true mode. `also`
+    is given the answers to its items, of the same data.
     """
     check_inputs(inputs)
     k = min(k, predictor.max_answers)
@@ -107,9 +117,9 @@ def evaluate_modes(
     source = build_source(predictor.config.data, split, seed=seed, device=predictor.device)
     batches: list[tuple[Tensor, ...]] = []
     group: list[str] = []
-    for case, h in propose_all(
-        predictor, source, inputs, k, batch=batch, seed=seed, progress=progress
-    ):
+    request = Request(torch.arange(inputs, device=source.device), k, batch=batch, seed=seed)
+    for each in answered(predictor, source, request, also=also, progress=progress):
+        case, h = each.case, each.h
         p = mode_probabilities(h.y, h.prob, case.ys)
         modes = predictor.group(h.top(GROUPED)).count
         found = p, case.q, h.rest, modes, h.code.flatten(), h.prob.flatten()

@@ -19,9 +19,11 @@ from mue.data.prepared.splits import Split
 from mue.data.prepared.store import open_prepared
 from mue.evaluation.answered import (
     MAX_ANSWERS,
+    Judge,
     Progress,
+    Request,
+    answered,
     codes_in_use,
-    propose_all,
     split_of_data,
 )
 from mue.evaluation.columns import METRICS, Columns, Masks, masks_of_case
@@ -205,6 +207,7 @@ def evaluate_raters(
     seed: int = 0,
     samples: int = 100,
     batch: int = 32,
+    also: Judge | None = None,
     progress: Progress | None = None,
 ) -> RaterEvaluation:
     """Compare the answers to prepared slices with their raters. The model is not changed.
@@ -212,7 +215,8 @@ def evaluate_raters(
     Answers are probability maps cut at one half. `seed` is of the samples of `ged_n` and
     `hm_iou_n`. A model that samples gives `samples` answers: `ged` weighs them all equally,
     and `ged_n` takes the first n of them, which are n fresh samples. What is said of modes is said
-    of single answers where these are ranked `by` code.
+    of single answers where these are ranked `by` code. `also` is given the answers to its slices,
+    of the same split.
     """
     check_data(predictor.config.data, data)
     prepared = open_prepared(data)
@@ -224,10 +228,9 @@ def evaluate_raters(
         name: Columns(seed, keep_pairs=keep_pairs, by_class=True)
         for name in _class_names(predictor)
     }
-    for case, h in propose_all(
-        predictor, source, len(source), k, batch=batch, seed=seed, progress=progress
-    ):
-        masks = masks_of_case(predictor, case, h, by)
+    request = Request(torch.arange(len(source), device=source.device), k, batch=batch, seed=seed)
+    for each in answered(predictor, source, request, also=also, progress=progress):
+        masks = masks_of_case(predictor, each.case, each.h, by)
         everything.add_(masks)
         for i, of_class in enumerate(classes.values()):
             of_class.add_(masks.of_class(i))

@@ -15,11 +15,13 @@ from mue.config.schema import Config, ObjectiveConfig
 from mue.data.build import build_source
 from mue.data.source import Source
 from mue.evaluation.answered import (
+    Answered,
+    Request,
     answer_log_likelihood,
+    answered,
     codes_in_use,
     joint_distances,
     spaced_items,
-    split_batches,
 )
 from mue.evaluation.columns import TOP
 from mue.inference.predictor import Predictor
@@ -27,7 +29,7 @@ from mue.metrics.calibration import ece
 from mue.metrics.energy import energy_distance
 from mue.metrics.modes import mode_probabilities, mode_tv
 from mue.metrics.ranked import AT_LEAST, mode_shares, rater_modes
-from mue.modes import MIN_PROB
+from mue.objective import log_joint
 from mue.runs.log import ValidationRecord
 from mue.runtime import collectives
 from mue.training.state import Training
@@ -78,22 +80,24 @@ def _measure(predictor: Predictor, source: Source, validation: Source) -> Float[
     # how like a known answer one of ours has to be, in 1 - distance
     at_least = 1 - predictor.cut if predictor.kind == "vectors" else AT_LEAST
     found: list[tuple[Tensor, ...]] = []
-    for case, h in _answers(predictor, validation):
+    for batch in _answers(predictor, validation):
+        case, h = batch.case, batch.h
         by_modes = case.known and not case.patients
         if by_modes:
             p, q = mode_probabilities(h.y, h.prob, case.ys), case.q
             score = mode_tv(p, q)
         else:
-            whole, (sy, ss, yy) = h.normalized(), joint_distances(predictor, h, case)
+            whole, d = h.normalized(), joint_distances(predictor, h, case)
             modes = predictor.group(whole)
-            p, score = modes.prob, energy_distance(sy, ss, yy, whole.prob, case.q)
-            q = mode_shares(rater_modes(1 - sy, modes.mode, at_least), case.q, p.shape[1])
+            p, score = modes.prob, energy_distance(d.sy, d.ss, d.yy, whole.prob, case.q)
+            q = mode_shares(rater_modes(1 - d.sy, modes.mode, at_least), case.q, p.shape[1])
         nll = negative_log_likelihood(h, case, objective)
         code, prob = h.code.flatten(), h.prob.flatten()
         found.append(tuple(t.cpu() for t in (score, nll, p[p > 0], q[p > 0], code, prob)))
     score, nll, p, q, code, prob = (torch.cat(t) for t in zip(*found, strict=True))
     seen = [
-        negative_log_likelihood(h, case, objective).cpu() for case, h in _answers(predictor, source)
+        negative_log_likelihood(batch.h, batch.case, objective).cpu()
+        for batch in _answers(predictor, source)
     ]
     codes = torch.tensor(codes_in_use(predictor.codes, code, prob))
     known = torch.tensor(by_modes)
@@ -101,16 +105,11 @@ def _measure(predictor: Predictor, source: Source, validation: Source) -> Float[
     return torch.stack([t.double().mean() for t in columns])
 
 
-def _answers(predictor: Predictor, source: Source) -> Iterator[tuple[Case, Hypotheses]]:
+def _answers(predictor: Predictor, source: Source) -> Iterator[Answered]:
     """Inputs spaced over a data set, answered."""
-    inputs, generator = predictor.config.train.validate_inputs, torch.Generator().manual_seed(0)
-    k = min(TOP, predictor.max_answers)
-    for index in split_batches(source, spaced_items(source, inputs), _BATCH):
-        case = source.case(index)
-        yield (
-            case,
-            predictor.propose(case.x, k, min_prob=MIN_PROB, generator=generator, normalized=True),
-        )
+    items = spaced_items(source, predictor.config.train.validate_inputs)
+    request = Request(items, min(TOP, predictor.max_answers), batch=_BATCH)
+    return answered(predictor, source, request)
 
 
 def negative_log_likelihood(
@@ -122,4 +121,4 @@ def negative_log_likelihood(
     stay within 1e-6 of 0 and 1.
     """
     log_y = answer_log_likelihood(h, case.ys, config)
-    return -((h.prob.log()[:, :, None] + log_y).logsumexp(dim=1) * case.q).sum(dim=1)
+    return -(log_joint(h.prob.log(), log_y).logsumexp(dim=1) * case.q).sum(dim=1)
