@@ -57,6 +57,8 @@ def test_imports_go_one_way(path: Path):
     for there in imported(path.read_text()):
         if (here, there) == ("acceleration", "kernels"):
             continue  # within a function, and the folder may be missing
+        if (path.name, there) == ("png.py", "plots"):
+            continue  # within a function, where a sheet of answers is asked for
         assert there == here or LAYER.get(there, len(LAYERS)) < LAYER[here], (
             f"{here} imports {there or 'mue itself'}"
         )

@@ -498,8 +498,8 @@ def test_a_prediction_in_json_is_json_alone(mue, image):
     one, two = json.loads(said.out)
     assert one == two
     assert one["image"] == str(image)
-    assert [answer["rank"] for answer in one["answers"]] == [1, 2, 3]
-    total = sum(answer["prob"] for answer in one["answers"]) + one["rest"]
+    assert [answer["rank"] for answer in one["modes"]] == [1, 2, 3]
+    total = sum(answer["prob"] for answer in one["modes"]) + one["rest"]
     assert total == pytest.approx(1, abs=1e-5)
 
 
@@ -529,7 +529,7 @@ def test_a_folder_that_nothing_was_written_to_is_not_named(mue, tmp_path):
 def test_without_k_a_model_of_few_codes_answers_with_all_it_has(mue):
     said = mue("predict", "copy", "bars.png", "--by", "code", "--json")  # 6 codes
     assert said.code == 0
-    assert len(json.loads(said.out)[0]["answers"]) == 6
+    assert len(json.loads(said.out)[0]["modes"]) == 6
 
 
 # --- figure and export ----------------------------------------------------------------------------
@@ -553,7 +553,7 @@ def test_figures_are_named_where_they_are(mue, monkeypatch):
 def test_an_exported_model_can_be_asked(mue, image):
     assert mue("export", "copy", "new").out == "exported new\n"
     said = mue("predict", "new", image, "--k", 1, "--json")
-    assert json.loads(said.out)[0]["answers"][0]["rank"] == 1
+    assert json.loads(said.out)[0]["modes"][0]["rank"] == 1
 
 
 # --- demo -----------------------------------------------------------------------------------------

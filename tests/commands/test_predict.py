@@ -13,8 +13,8 @@ from nibabel.nifti1 import Nifti1Image
 from PIL import Image
 
 import mue
-from mue.commands import predict as module
 from mue.data.synthetic.toy import Bars
+from mue.runtime.atomic import write_atomic
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -55,9 +55,9 @@ def test_image_files_are_answered_as_arrays_are(trained, images, tmp_path):
         assert prediction.image == path
         torch.testing.assert_close(prediction.modes.y, h.y)
         summary = prediction.summary()
-        assert [a["rank"] for a in summary["answers"]] == [1, 2, 3]
-        assert [a["code"] for a in summary["answers"]] == h.code[0].tolist()
-        assert [a["prob"] for a in summary["answers"]] == pytest.approx(h.prob[0].tolist())
+        assert [a["rank"] for a in summary["modes"]] == [1, 2, 3]
+        assert [a["code"] for a in summary["modes"]] == h.code[0].tolist()
+        assert [a["prob"] for a in summary["modes"]] == pytest.approx(h.prob[0].tolist())
         assert summary["rest"] == pytest.approx(h.rest.item(), abs=1e-6)
         assert summary["entropy"] == pytest.approx(h.entropy().item(), abs=1e-5)
         for j in range(3):
@@ -74,7 +74,7 @@ def test_modes_are_of_all_codes_and_keep_their_whole_probability(trained, images
     predictor = mue.load(trained, device="cpu")
     modes = predictor.modes(found.x, normalized=True)
     assert torch.equal(found.modes.prob, modes.prob[:, :2])
-    answers = found.summary()["answers"]
+    answers = found.summary()["modes"]
     for i, answer in enumerate(answers):
         assert answer["rank"] == i + 1
         assert sum(m["prob"] for m in answer["members"]) == pytest.approx(answer["prob"], abs=1e-6)
@@ -139,7 +139,7 @@ def test_every_format_of_a_volume_is_written(trained, volume, tmp_path):
     assert np.array_equal(image.get_sform(), source.get_sform())
     summary = json.loads((out / "volume.json").read_text())
     assert [summary] == result.report
-    assert image.shape == (*source.shape, len(summary["answers"]))
+    assert image.shape == (*source.shape, len(summary["modes"]))
     predictor = mue.load(trained, device="cpu")
     x = torch.from_numpy(np.asarray(source.dataobj).transpose(2, 1, 0).copy())[:, None]
     modes = predictor.modes(x, volume=True)
@@ -200,11 +200,13 @@ def test_a_folder_within_the_folder_is_no_reason_to_refuse_it(
         image.rename(folder / "a" / image.name)
     arguments = {"out": tmp_path / "out", "device": "cpu"}
 
-    def interrupted(*_):
-        raise KeyboardInterrupt
+    def interrupted(path: Path, content: bytes) -> None:
+        if path.name == "one-answers.png":
+            raise KeyboardInterrupt
+        write_atomic(path, content)
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_save_sheet", interrupted)
+        patch.setattr("mue.inference.answers_folder.write_atomic", interrupted)
         with pytest.raises(KeyboardInterrupt):
             mue.predict(trained, [folder], **arguments)
     assert [p.name for p in (tmp_path / "out").rglob("*.png")] == []

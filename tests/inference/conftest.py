@@ -1,7 +1,9 @@
 from pathlib import Path
 
+import nibabel
 import numpy as np
 import pytest
+from nibabel.nifti1 import Nifti1Image
 from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
 
@@ -41,3 +43,13 @@ def save_ct(folder: Path, voxels: np.ndarray, name: str = "series") -> Path:
 def ct(tmp_path) -> Path:
     """A series of five slices of 24 x 32, the k-th with the value 100 k."""
     return save_ct(tmp_path, np.arange(5)[:, None, None] * 100 + np.zeros((5, 24, 32)))
+
+
+@pytest.fixture
+def volume(tmp_path) -> Path:
+    """Voxels i j k = 8 x 7 x 6 with an oblique affine."""
+    c, s = np.cos(0.3), np.sin(0.3)
+    affine = np.array([[c, -s, 0, 5], [s, c, 0, -7], [0, 0, 2.5, 11], [0, 0, 0, 1]])
+    voxels = np.random.default_rng(0).normal(size=(8, 7, 6)).astype(np.float32)
+    nibabel.save(Nifti1Image(voxels, affine), tmp_path / "volume.nii.gz")
+    return tmp_path / "volume.nii.gz"

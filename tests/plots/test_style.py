@@ -16,7 +16,7 @@ from mue.plots.cases import plot_cases
 from mue.plots.comparison import plot_comparison, plot_reliability, plot_sample_curve, plot_spread
 from mue.plots.contact_sheet import plot_contact_sheet
 from mue.plots.probabilities import plot_probabilities
-from mue.plots.style import mask_colours, save_figure, save_image
+from mue.plots.style import image_png, mask_colours, save_figure
 from mue.types import Case, Hypotheses
 
 DOLLARS = r"a$\b$"  # as mathematics it cannot be parsed
@@ -34,29 +34,31 @@ def hypotheses() -> Hypotheses:
     return Hypotheses(y, prob, torch.arange(6).view(2, 3))
 
 
+def opened(content: bytes) -> Image.Image:
+    return Image.open(io.BytesIO(content))
+
+
 @pytest.mark.parametrize("channels", [1, 3])
-def test_an_image_comes_back_from_its_file(tmp_path, channels):
+def test_an_image_comes_back_from_its_file(channels):
     torch.manual_seed(0)
     levels = torch.randint(256, (channels, 5, 7), dtype=torch.uint8)
-    path = save_image(levels.float() / 255, tmp_path / "new" / "image.png")
-    with Image.open(path) as file:
+    with opened(image_png(levels.float() / 255)) as file:
         assert (file.format, file.size) == ("PNG", (7, 5))
         array = np.asarray(file)
     expected = levels[0] if channels == 1 else levels.permute(1, 2, 0)
     np.testing.assert_array_equal(array, expected)
 
 
-def test_values_beyond_black_and_white_are_cut_off(tmp_path):
-    path = save_image(torch.tensor([[[-1.0, 0.5, 2.0]]]), tmp_path / "image.png")
-    with Image.open(path) as file:
+def test_values_beyond_black_and_white_are_cut_off():
+    with opened(image_png(torch.tensor([[[-1.0, 0.5, 2.0]]]))) as file:
         assert np.asarray(file).tolist() == [[0, 128, 255]]
 
 
 @pytest.mark.parametrize("count", [3, 5])
-def test_classes_are_saved_as_their_numbers_in_the_colours_of_masks(tmp_path, count):
+def test_classes_are_saved_as_their_numbers_in_the_colours_of_masks(count):
     numbers = torch.tensor([[0, 1, count - 1], [2, 2, 0]])
     probs = torch.nn.functional.one_hot(numbers, count).permute(2, 0, 1) * 0.6 + 0.1
-    with Image.open(save_image(probs, tmp_path / "classes.png", classes=True)) as file:
+    with opened(image_png(probs, classes=True)) as file:
         np.testing.assert_array_equal(np.asarray(file), numbers)
         colours = np.asarray(file.convert("RGB"))
     wanted = [ImageColor.getrgb(c) for c in ("#000000", *mask_colours(count - 1))]
@@ -139,10 +141,9 @@ def test_a_title_keeps_its_lines_and_escapes_what_cannot_be_printed(words, pixel
 
 
 @pytest.mark.parametrize("values", [(0, 2, 4), (0, 1, 400)])
-def test_classes_are_written_by_the_values_that_they_have_in_files(tmp_path, values):
+def test_classes_are_written_by_the_values_that_they_have_in_files(values):
     probs = torch.eye(3)[[0, 2, 1]].T[:, None]  # the classes 0, 2 and 1 side by side
-    path = save_image(probs, tmp_path / "map.png", classes=True, class_values=values)
-    with Image.open(path) as file:
+    with opened(image_png(probs, classes=True, class_values=values)) as file:
         assert np.array(file).tolist() == [[values[0], values[2], values[1]]]
         if values[2] < 256:
             colours = np.array(file.convert("RGB"))[0, 1]

@@ -16,8 +16,8 @@ from tyro.conf import Positional, arg
 
 from mue.commands.models import Model
 from mue.commands.paths import Paths
-from mue.commands.predict import Format
 from mue.errors import MueError
+from mue.inference.writers import Format
 
 Parsed = TypeVar("Parsed")
 _PARSED: dict[Any, Any] = {

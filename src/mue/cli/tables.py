@@ -172,7 +172,7 @@ def _print_raters(content: dict[str, Any]) -> None:
 def _(result: PredictionResult) -> None:
     for content in result.report[:_MAX_IMAGES]:
         table = Table("rank", "probability", "codes", "spread", title=printable(content["image"]))
-        for answer in content["answers"]:
+        for answer in content["modes"]:
             members = answer["members"]
             codes = " ".join(str(m["code"]) for m in members if m["code"] >= 0)
             codes = codes or f"{len(members)} without a code"

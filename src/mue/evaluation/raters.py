@@ -28,6 +28,7 @@ from mue.evaluation.answered import (
 )
 from mue.evaluation.columns import METRICS, Columns, Masks, masks_of_case
 from mue.evaluation.conformal import covered
+from mue.inference.masks import class_names
 from mue.inference.predictor import Predictor
 from mue.metrics.bootstrap import Interval, interval, interval_of
 from mue.metrics.calibration import Reliability, brier, ece, reliability
@@ -265,7 +266,7 @@ def _class_names(predictor: Predictor) -> tuple[str, ...]:
     count, config = predictor.config.model.c_out, predictor.config
     if config.objective.likelihood != "categorical" or count < 3:
         return ()
-    return config.data.labels[1:] or tuple(f"class {i}" for i in range(1, count))
+    return class_names(config)
 
 
 def _raters_in_modes(m: Masks) -> tuple[Tensor, Tensor, Tensor]:

@@ -25,7 +25,7 @@ from pydicom.uid import generate_uid
 from mue.data.images.dicom import frame_count, frame_order, functional_group
 from mue.data.images.image import Geometry, ImageFile
 from mue.errors import MueError
-from mue.inference.segmentation import Segmentation
+from mue.inference.masks import Segmentation
 from mue.version import __version__
 
 _CATEGORY = CodedConcept("309825002", "SCT", "Spatial and relational concept")
@@ -55,14 +55,14 @@ def as_dicom_seg(found: Segmentation) -> dict[str, bytes]:
         }
     except (AttributeError, LookupError, TypeError, ValueError) as error:  # of what the header has
         raise MueError(
-            f"{found.source.files[0]} cannot be referred to in the format dicom-seg, take nifti or "
+            f"{found.image.files[0]} cannot be referred to in the format dicom-seg, take nifti or "
             f"npz: {str(error).partition(chr(10))[0][:200]}"
         ) from error
 
 
 def _sources(found: Segmentation) -> list[Dataset]:
     """The headers of the source, in the order of its slices."""
-    files, geometry = found.source.files, found.source.geometry
+    files, geometry = found.image.files, found.image.geometry
     try:
         return [_header(file, geometry) for file in files]
     except Exception:  # pydicom raises any, for what is no DICOM
@@ -123,7 +123,7 @@ def _encode(
         series_description="mue: expected mask" if content else "mue: ranked hypotheses",
         **content,
     )
-    if found.source.geometry is None:  # without it, this must be there, and may be empty
+    if found.image.geometry is None:  # without it, this must be there, and may be empty
         seg.PatientOrientation = sources[0].get("PatientOrientation")
     buffer = io.BytesIO()
     seg.save_as(buffer)

@@ -20,8 +20,6 @@ from mue.inference.inputs import with_channels
 
 SETTINGS = "mue-predict.json"
 """What a folder of answers holds beside them: the model and the settings that gave them."""
-RECORDS = "mue-predict"
-"""A folder in it: for the answers called NAME, NAME.json says which image they are about."""
 _NUMBERED = re.compile(r"(.+)_(\d{4})")  # a case and a channel, as in nnU-Net
 
 

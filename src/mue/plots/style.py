@@ -94,22 +94,23 @@ def plain_log_labels(axis: Axis) -> None:
     axis.set_minor_formatter(_PlainLogFormatter(minor_thresholds=(1.2, 0.5)))
 
 
-def save_figure(figure: Figure, path: Path, *, dpi: int = 150) -> Path:
-    """Write a figure as PNG, whole or not at all."""
+def figure_png(figure: Figure, *, dpi: int = 150) -> bytes:
+    """A figure as PNG."""
     buffer = io.BytesIO()
     figure.savefig(buffer, dpi=dpi, facecolor="white", metadata={"Software": "mue"})
-    write_atomic(path, buffer.getvalue())
+    return buffer.getvalue()
+
+
+def save_figure(figure: Figure, path: Path, *, dpi: int = 150) -> Path:
+    """Write a figure as PNG, whole or not at all."""
+    write_atomic(path, figure_png(figure, dpi=dpi))
     return path
 
 
-def save_image(
-    image: Float[Tensor, "c h w"],
-    path: Path,
-    *,
-    classes: bool = False,
-    class_values: Sequence[int] = (),
-) -> Path:
-    """Write an answer as PNG: grey values, colours, or the value of each pixel's class.
+def image_png(
+    image: Float[Tensor, "c h w"], *, classes: bool = False, class_values: Sequence[int] = ()
+) -> bytes:
+    """An answer as PNG: grey values, colours, or the value of each pixel's class.
 
     With `classes` the channels are their probabilities. Their values, by default their numbers, are
     indices of a palette, so that a viewer shows them in the colours that masks have in every
@@ -130,5 +131,4 @@ def save_image(
         picture = Image.fromarray(array)
     buffer = io.BytesIO()
     picture.save(buffer, format="PNG")
-    write_atomic(path, buffer.getvalue())
-    return path
+    return buffer.getvalue()

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from mue.config.schema import Config
 from mue.errors import MueError
+from mue.inference.masks import class_names, label_map
 from mue.inference.predictor import Predictor
 from mue.modes import By, Modes
 from mue.service.uploads import Upload
@@ -47,22 +48,10 @@ def is_label_map(config: Config) -> bool:
     return config.objective.likelihood == "categorical" or config.model.c_out > 1
 
 
-def class_names(config: Config) -> list[str]:
-    """The classes other than the background."""
-    background = config.objective.likelihood == "categorical"
-    count = config.model.c_out - background
-    return list(config.data.labels[1:]) or (
-        ["mask"] if count == 1 else [f"class {i + 1}" for i in range(count)]
-    )
-
-
 def grey(y: Float[Tensor, "c h w"], config: Config) -> UInt8[np.ndarray, "h w"]:
     """An answer as 8 bits: the number of the class of each pixel, or a probability times 255."""
-    if config.objective.likelihood == "categorical":
-        return y.argmax(dim=0).byte().numpy()
-    if len(y) > 1:  # where channels overlap, the last
-        numbers = np.arange(1, len(y) + 1, dtype=np.uint8)[:, None, None]
-        return ((y > 0.5).numpy() * numbers).max(axis=0)
+    if is_label_map(config):
+        return label_map(y, config).numpy()
     return (y[0].clamp(0, 1) * 255).round().byte().numpy()
 
 

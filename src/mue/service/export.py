@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from mue.config.schema import Config
 from mue.errors import MueError
-from mue.inference.segmentation import as_nifti, as_npz, segmentation
+from mue.inference.masks import segmentation
+from mue.inference.nifti import as_nifti
+from mue.inference.npz import as_npz
 from mue.modes import Modes
 from mue.service.uploads import ExportFormat, Upload
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
+from mue.inference.masks import class_names
 from mue.inference.predictor import Predictor
 from mue.service import schema
-from mue.service.answers import class_names, is_label_map
+from mue.service.answers import is_label_map
 from mue.service.service import Served
 
 router = APIRouter(tags=["answers"])
@@ -25,7 +26,7 @@ def _model(name: str, predictor: Predictor) -> schema.Model:
         method=config.method,
         task=config.data.name,
         channels=config.model.c_in,
-        classes=class_names(config),
+        classes=list(class_names(config)),
         answers="labels" if is_label_map(config) else "probability",
         codes=predictor.codes,
         samples=predictor.is_sampler,

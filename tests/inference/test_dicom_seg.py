@@ -1,115 +1,27 @@
 import dataclasses
-import gzip
 import io
-import json
 import shutil
 import subprocess
 import tarfile
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
 
 import highdicom
-import nibabel
 import numpy as np
 import pytest
 import torch
-from nibabel.nifti1 import Nifti1Image
 from pydicom import Dataset, dcmread
 from pydicom.uid import EnhancedCTImageStorage, SecondaryCaptureImageStorage
+from segmentations import CLASSES, MASKS, segmentation_of, two_answers
 
 import mue
-from mue.config.schema import Config, DataConfig, ModelConfig, ObjectiveConfig
+from mue.config.schema import Config, DataConfig
 from mue.data.images.reader import read_image_file
 from mue.inference.dicom_seg import as_dicom_seg
 from mue.inference.predictor import Predictor
-from mue.inference.segmentation import Segmentation, as_nifti, as_npz, segmentation
 from mue.models.build import build_modal
-from mue.modes import linkage, modes_of
 
-MASKS = Config(data=DataConfig(name="slices"))
 ENDS = ("", "-expected")
-CLASSES = Config(
-    data=DataConfig(name="slices", labels=("background", "rim", "core")),
-    model=ModelConfig(c_out=3),
-    objective=ObjectiveConfig(likelihood="categorical"),
-)
-
-
-def two_answers(path: Path, config: Config = MASKS, axis: Any = 2) -> Segmentation:
-    """A pixel of slice 1 at row 2 and column 3 (probability 0.7), another of slice 3 (0.2)."""
-    raw = read_image_file(path, axis=axis)
-    y = torch.zeros(1, 2, 1, *raw.pixels.shape[1:])
-    y[0, 0, 0, 1, 2, 3] = y[0, 1, 0, 3, 4, 5] = 1
-    y[0, 1, 0, 3, 4, 2] = 0.25  # less than one half, so in no mask
-    if config.model.c_out == 3:  # the first is all rim, the second all core
-        rim, core = y.clone(), y.clone()
-        rim[:, 1], core[:, 0] = 0, 0
-        y = torch.cat([1 - rim - core, rim, core], dim=2)
-    return _segmentation(y, raw, config)
-
-
-def bright_voxels(path: Path, axis: Any) -> Segmentation:
-    """The voxels above 0, and those below."""
-    raw = read_image_file(path, axis=axis)
-    x = torch.from_numpy(np.ascontiguousarray(raw.pixels))
-    return _segmentation(torch.stack([x > 0, x < 0])[None].float(), raw, MASKS)
-
-
-def _segmentation(y: torch.Tensor, raw: Any, config: Config) -> Segmentation:
-    prob, code = torch.tensor([[0.7, 0.2]]), torch.tensor([[4, 9]])
-    tree = linkage(torch.tensor([[[0.0, 1.0], [1.0, 0.0]]]), prob)
-    return segmentation(modes_of(y.flatten(3, 4), prob, code, tree, 0.5), raw, config)
-
-
-@pytest.fixture
-def volume(tmp_path) -> Path:
-    """Voxels i j k = 8 x 7 x 6 with an oblique affine."""
-    c, s = np.cos(0.3), np.sin(0.3)
-    affine = np.array([[c, -s, 0, 5], [s, c, 0, -7], [0, 0, 2.5, 11], [0, 0, 0, 1]])
-    voxels = np.random.default_rng(0).normal(size=(8, 7, 6)).astype(np.float32)
-    nibabel.save(Nifti1Image(voxels, affine), tmp_path / "volume.nii.gz")
-    return tmp_path / "volume.nii.gz"
-
-
-def opened(data: bytes) -> Nifti1Image:
-    return cast("Nifti1Image", Nifti1Image.from_bytes(gzip.decompress(data)))
-
-
-def test_masks_their_mean_and_their_notes_by_hand(volume):
-    found = two_answers(volume)
-    assert np.argwhere(found.masks).tolist() == [[0, 1, 2, 3], [1, 3, 4, 5]]
-    assert found.expected[0, 1, 2, 3] == pytest.approx(7 / 9)
-    assert found.expected[0, 3, 4, 2] == pytest.approx(2 / 9 / 4)
-    assert found.prob == pytest.approx((0.7, 0.2))
-    assert found.rest == pytest.approx(0.1)
-    said = "hypothesis of rank 2 of 2, probability 0.2000, rest 0.1000, codes 9"
-    assert found.notes[1] == said
-    assert found.classes == ("mask",)
-
-
-def test_a_pixel_of_several_classes_has_its_most_probable(volume):
-    found = two_answers(volume, CLASSES)
-    assert (found.masks[0, 1, 2, 3], found.masks[1, 3, 4, 5]) == (1, 2)
-    assert np.count_nonzero(found.masks) == 2
-    assert found.classes == ("rim", "core")
-    assert found.expected[:, 1, 2, 3] == pytest.approx([7 / 9, 0])
-
-
-def test_label_maps_have_the_values_that_the_files_had(volume):
-    """As the classes 0, 1, 2 and 4 of BraTS: a mask holds 4 where the model learned from 4."""
-    labels = ("background", "rim", "core")
-    config = replace(CLASSES, data=DataConfig(name="slices", labels=labels, values=(0, 2, 400)))
-    found = two_answers(volume, config)
-    assert (found.masks[0, 1, 2, 3], found.masks[1, 3, 4, 5]) == (1, 2)
-    image = opened(as_nifti(found)[".nii.gz"])
-    assert np.unique(np.asarray(image.dataobj)).tolist() == [0, 2, 400]
-    comment = json.loads(image.header.extensions[0].get_content())
-    assert comment["labels"] == {"rim": 2, "core": 400}
-    with np.load(io.BytesIO(as_npz(found))) as arrays:
-        assert np.unique(arrays["masks"]).tolist() == [0, 2, 400]
-        assert arrays["values"].tolist() == [2, 400]
 
 
 def test_the_name_and_the_value_of_a_single_class_are_kept(volume, ct):
@@ -121,73 +33,6 @@ def test_the_name_and_the_value_of_a_single_class_are_kept(volume, ct):
         "1: lesion (0.700)",
         "2: lesion (0.200)",
     ]
-
-
-def test_answers_that_are_no_masks_are_refused(volume):
-    normal = Config(method="exact", objective=ObjectiveConfig(likelihood="normal"))
-    with pytest.raises(ValueError, match="no masks; take the formats png and json"):
-        two_answers(volume, normal)
-
-
-# --- NIfTI and npz --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("axis", [0, 1, 2])
-def test_a_nifti_has_the_voxels_and_the_affine_of_its_source(volume, axis):
-    source = Nifti1Image.from_filename(volume)
-    voxels = np.asarray(source.dataobj)
-    image = opened(as_nifti(bright_voxels(volume, axis))[".nii.gz"])
-    assert np.array_equal(image.get_sform(), source.get_sform())
-    found = np.asarray(image.dataobj)
-    assert found.dtype == np.uint8
-    assert np.array_equal(found, np.stack([voxels > 0, voxels < 0], axis=3))
-
-
-@pytest.mark.parametrize("form", ["sform", "qform"])
-@pytest.mark.parametrize("axes", [(-1, 1, 1), (1, 1, 1), (1, -1, -1)])
-def test_a_nifti_has_its_place_by_either_form_and_of_either_hand(tmp_path, form, axes):
-    """An oblique affine, of which the first has a negative determinant."""
-    turned = np.array([[0.36, 0.48, -0.8], [-0.8, 0.6, 0], [0.48, 0.64, 0.6]])
-    affine, voxels = np.eye(4), np.random.default_rng(0).normal(size=(8, 7, 6))
-    affine[:3, :3], affine[:3, 3] = turned @ np.diag(axes) @ np.diag([0.7, 0.9, 2.5]), (5, -7, 11)
-    source = Nifti1Image(voxels.astype(np.float32), None)
-    source.set_sform(affine if form == "sform" else None, int(form == "sform"))
-    source.set_qform(affine if form == "qform" else None, int(form == "qform"))
-    (tmp_path / "a.nii.gz").write_bytes(gzip.compress(source.to_bytes()))
-    image = opened(as_nifti(bright_voxels(tmp_path / "a.nii.gz", 0))[".nii.gz"])
-    np.testing.assert_allclose(np.array(image.affine), affine, atol=1e-5)
-    assert np.array_equal(np.asarray(image.dataobj)[..., 0], voxels > 0)
-
-
-def test_the_expected_mask_and_the_probabilities_are_in_the_nifti(volume):
-    files = as_nifti(two_answers(volume))
-    expected = np.asarray(opened(files["-expected.nii.gz"]).dataobj)
-    assert expected.shape == (8, 7, 6, 1)
-    assert expected[3, 2, 1, 0] == pytest.approx(7 / 9)  # i is the column, k the slice
-    (comment,) = opened(files[".nii.gz"]).header.extensions
-    said = json.loads(comment.get_content().rstrip(b"\0"))
-    assert said["hypotheses"][0].startswith("hypothesis of rank 1 of 2, probability 0.7000")
-
-
-def test_a_dicom_series_becomes_a_nifti_with_its_affine(ct):
-    """By hand: x and y of DICOM point to the left and to the back, those of NIfTI do not."""
-    image = opened(as_nifti(two_answers(ct))[".nii.gz"])
-    affine = [[-0.75, 0, 0, 30], [0, -0.5, 0, 20], [0, 0, 2, 10], [0, 0, 0, 1]]
-    np.testing.assert_allclose(image.get_sform(), affine)
-    assert np.argwhere(np.asarray(image.dataobj)).tolist() == [[3, 2, 1, 0], [5, 4, 3, 1]]
-
-
-def test_an_npz_holds_the_arrays(volume):
-    found = two_answers(volume)
-    with np.load(io.BytesIO(as_npz(found))) as arrays:
-        assert np.array_equal(arrays["masks"], found.masks)
-        assert np.array_equal(arrays["expected"], found.expected)
-        assert arrays["prob"] == pytest.approx(found.prob)
-        assert arrays["classes"].tolist() == ["mask"]
-        assert np.array_equal(arrays["affine"], Nifti1Image.from_filename(volume).get_sform())
-
-
-# --- DICOM ----------------------------------------------------------------------------------------
 
 
 def read_seg(data: bytes) -> highdicom.seg.Segmentation:
@@ -244,7 +89,7 @@ def test_the_frames_of_one_file_are_referred_to_in_its_order(ct):
     """An enhanced image, whose frames come in an order that is neither up nor down."""
     path, order = enhanced(ct), [3, 0, 4, 1, 2]
     found = two_answers(path)
-    assert found.source.pixels[0, :, 0, 0].tolist() == [0, 100, 200, 300, 400]
+    assert found.image.pixels[0, :, 0, 0].tolist() == [0, 100, 200, 300, 400]
     seg, source = read_seg(as_dicom_seg(found)[".dcm"]), dcmread(path)
     frames = seg.get_pixels_by_source_frame(
         source.SOPInstanceUID, [1, 2, 3, 4, 5], assert_missing_frames_are_empty=True
@@ -282,7 +127,7 @@ def test_the_expected_mask_is_a_fractional_segmentation(ct):
 def test_a_hypothesis_without_any_pixel_is_a_segment(ct):
     raw = read_image_file(ct)
     empty = torch.zeros(1, 2, *raw.pixels.shape)
-    seg = read_seg(as_dicom_seg(_segmentation(empty, raw, MASKS))[".dcm"])
+    seg = read_seg(as_dicom_seg(segmentation_of(empty, raw, MASKS))[".dcm"])
     assert len(seg.SegmentSequence) == 2
     assert not seg.pixel_array.any()
 
@@ -310,7 +155,7 @@ def written(files: dict[str, bytes], folder: Path) -> list[Path]:
 
 def test_dciodvfy_finds_no_error_without_any_pixel(ct, tmp_path):
     raw = read_image_file(ct)
-    empty = _segmentation(torch.zeros(1, 2, *raw.pixels.shape), raw, MASKS)
+    empty = segmentation_of(torch.zeros(1, 2, *raw.pixels.shape), raw, MASKS)
     check_by_dciodvfy(written(as_dicom_seg(empty), tmp_path))
 
 
