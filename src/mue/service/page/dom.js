@@ -21,6 +21,10 @@ export function refill(parent, ...children) {
   if (key) parent.querySelector(`[data-key="${key}"]`)?.focus({ preventScroll: true });
 }
 
+// Of the buttons of a group the one that is chosen.
+export const press = (name, value) => document.querySelectorAll(`[data-${name}]`).forEach((button) =>
+  button.setAttribute("aria-pressed", String(button.dataset[name] === value)));
+
 let hide = 0;
 export function say(sentence, kind = "note") {
   const toast = $("toast");

@@ -2,10 +2,10 @@
 
 import * as api from "./api.js";
 import { choose, exampleSource, rankAll } from "./answers.js";
-import { listModels, showControls } from "./controls.js";
+import { showControls } from "./controls.js";
+import { listModels } from "./controls/model.js";
 import { listSlots, restoreDigits } from "./digits.js";
 import { $, fail, say } from "./dom.js";
-import "./downloads.js";
 import { awaitUpload, listExamples, markExample } from "./images.js";
 import { keepLink, readLink } from "./link.js";
 import { listModes, listPrior, listStrips } from "./ranking.js";

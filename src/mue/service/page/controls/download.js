@@ -1,10 +1,10 @@
 // What is shown, as files.
 
-import * as api from "./api.js";
-import { MAX } from "./answers.js";
-import { busy, element, fail } from "./dom.js";
-import { rendered } from "./stage.js";
-import { activePane, state } from "./state.js";
+import * as api from "../api.js";
+import { MAX } from "../answers.js";
+import { busy, element, fail } from "../dom.js";
+import { rendered } from "../stage.js";
+import { activePane, state } from "../state.js";
 
 function save(blob, name) {
   const url = URL.createObjectURL(blob);
@@ -50,3 +50,9 @@ for (const button of document.querySelectorAll("[data-download]")) {
     try { await download(button.dataset.download); } catch (error) { fail(error); } finally { busy(false); }
   });
 }
+
+export default {
+  show({ image: { formats } }) {
+    for (const form of ["nifti", "dicom-seg"]) document.querySelector(`[data-download=${form}]`).hidden = !formats.includes(form);
+  },
+};
