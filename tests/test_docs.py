@@ -20,6 +20,7 @@ from mue.config.presets import PRESETS
 from mue.data.build import SOURCES
 from mue.evaluation.columns import METRICS
 from mue.models.build import BACKBONES
+from mue.service.routes import API
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -36,7 +37,7 @@ PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 @pytest.fixture
 def tables() -> Iterator[None]:
     """Takes back what a page adds to the tables of names."""
-    before = [(table, dict(table)) for table in (SOURCES, BACKBONES, METRICS, PRESETS)]
+    before = [(table, dict(table)) for table in (SOURCES, BACKBONES, METRICS, PRESETS, API)]
     yield
     for table, content in before:
         table.clear()

@@ -6,6 +6,7 @@ import importlib
 import io
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -703,6 +704,39 @@ def test_a_link_restores_the_view(page, address):
     assert page.locator("[data-mode='1']").get_attribute("aria-pressed") == "true"
     assert page.locator("[data-style=fill]").get_attribute("aria-pressed") == "true"
     assert page.locator("#raters").get_attribute("aria-pressed") == "true"
+
+
+def test_a_control_is_a_file_and_a_line(page, address):
+    """The one of CONTRIBUTING."""
+    root = Path(__file__).parents[2]
+    (control,) = re.findall(
+        r"^```js\n(.*?)^```", (root / "CONTRIBUTING.md").read_text(), re.M | re.S
+    )
+    table = (root / "src/mue/service/page/controls.js").read_text()
+    table = table.replace(
+        "import layer", 'import invert from "./controls/invert.js";\nimport layer'
+    )
+    table = table.replace("  layer,\n", "  layer,\n  invert,\n")
+    files = {"controls.js": table, "controls/invert.js": control}
+
+    def fulfil(route):
+        name = route.request.url.partition("/page/")[2]
+        route.fulfill(body=files[name], content_type="text/javascript")
+
+    for name in files:
+        page.route(f"**/page/{name}", fulfil)
+    go(page, address)
+    page.keyboard.press("i")
+    button = page.get_by_role("button", name="Invert")
+    assert button.get_attribute("aria-pressed") == "true"
+    assert page.locator("canvas[role=img]").evaluate("c => c.style.filter") == "invert(1)"
+    page.wait_for_timeout(300)
+    link = page.evaluate("location.hash").lstrip("#")
+    assert "inverted=1" in link
+    go(page, address, link)
+    assert button.get_attribute("aria-pressed") == "true"
+    page.keyboard.press("?")
+    assert "dark for bright" in page.locator("#keys").inner_text()
 
 
 def test_a_link_in_an_open_page_and_a_cut_of_0_are_taken(page):
