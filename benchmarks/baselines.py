@@ -28,7 +28,7 @@ import torch
 
 import mue
 from mue.config.presets import preset
-from mue.data.prepared.store import open_prepared
+from mue.data.prepared.open import open_prepared
 from mue.data.synthetic.guess import CATEGORIES
 from mue.evaluation.compare import HIGHER, SAMPLES, ComparedModel, Point, best
 from mue.inference.load import bundled, find

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 import mue
-from mue.data.prepared.store import open_prepared
+from mue.data.prepared.open import open_prepared
 from mue.inference.load import find
 from mue.metrics.calibration import reliability
 from mue.plots.comparison import plot_reliability, plot_spread

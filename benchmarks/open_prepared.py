@@ -19,7 +19,8 @@ import torch
 from mue.config.schema import DataConfig
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.item import Item
-from mue.data.prepared.store import open_prepared, write_prepared
+from mue.data.prepared.open import open_prepared
+from mue.data.prepared.write import write_prepared
 
 SIDE, RATERS = 512, 4
 

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from mue.cli.main import main as mue
 from mue.data.prepared.dataset import Slices
-from mue.data.prepared.store import open_prepared
+from mue.data.prepared.open import open_prepared
 from mue.metrics.bootstrap import interval
 from mue.metrics.energy import distances, ged
 from mue.modes import binary_masks, class_masks

@@ -28,7 +28,7 @@ from mue.config.schema import (
 )
 from mue.data.prepared.item import Item
 from mue.data.prepared.splits import Split, split_of
-from mue.data.prepared.store import write_prepared
+from mue.data.prepared.write import write_prepared
 from mue.nn.unet import Concatenate, Join, UNetDecoder, UNetEncoder
 
 if os.environ.get("MUE_WITHOUT_KERNELS"):  # as if the folder were not there

@@ -9,10 +9,10 @@ import torch
 
 from mue.config.schema import DataConfig
 from mue.data.prepared.dataset import Slices
-from mue.data.prepared.encode import item_type
+from mue.data.prepared.format import FORMAT, Meta, item_type
 from mue.data.prepared.item import Row
+from mue.data.prepared.open import Prepared
 from mue.data.prepared.splits import split_of
-from mue.data.prepared.store import FORMAT, Meta, Prepared
 
 
 def random_slices(

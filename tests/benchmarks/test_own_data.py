@@ -8,7 +8,8 @@ import torch
 import own_data
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.item import Item
-from mue.data.prepared.store import open_prepared, write_prepared
+from mue.data.prepared.open import open_prepared
+from mue.data.prepared.write import write_prepared
 from own_data import NUMBERS, constant_ranking, spread, write_page
 
 

@@ -8,9 +8,10 @@ from PIL import Image
 
 import mue as package
 from mue.data.prepared.item import Item
+from mue.data.prepared.open import open_prepared
 from mue.data.prepared.splits import Split
 from mue.data.prepared.statistics import orientation, statistics
-from mue.data.prepared.store import open_prepared, write_prepared
+from mue.data.prepared.write import write_prepared
 from mue.errors import MueError
 from mue.runs.folder import load_config
 

@@ -9,7 +9,8 @@ import torch
 import mue
 from mue.data.build import build_source
 from mue.data.prepared.dataset import Slices
-from mue.data.prepared.store import open_prepared, write_prepared
+from mue.data.prepared.open import open_prepared
+from mue.data.prepared.write import write_prepared
 from mue.errors import MueError
 from mue.metrics.energy import ged
 from mue.runs.weights import load_tensors

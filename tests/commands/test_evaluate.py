@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import mue
-from mue.data.prepared.store import write_prepared
+from mue.data.prepared.write import write_prepared
 from mue.errors import MueError
 from mue.evaluation.columns import METRICS, Metric
 from mue.evaluation.known import ModeEvaluation, evaluate_modes

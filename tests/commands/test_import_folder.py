@@ -11,7 +11,7 @@ from PIL import Image
 from pydicom import Dataset
 from pydicom.uid import generate_uid
 
-from mue.data.prepared.store import open_prepared
+from mue.data.prepared.open import open_prepared
 from mue.data.synthetic.two_digits import two_digits
 
 

@@ -5,7 +5,8 @@ import pytest
 from PIL import Image
 
 import mue.data
-from mue.data.prepared.store import open_prepared, write_prepared
+from mue.data.prepared.open import open_prepared
+from mue.data.prepared.write import write_prepared
 from mue.errors import MueError
 
 

@@ -26,7 +26,7 @@ from mue.commands.train import Interrupted, train
 from mue.config.presets import preset
 from mue.config.schema import ComputeConfig, Config
 from mue.data.build import build_source
-from mue.data.prepared.store import write_prepared
+from mue.data.prepared.write import write_prepared
 from mue.data.random import uniform
 from mue.data.synthetic.toy import Bars
 from mue.errors import MueError

@@ -12,7 +12,7 @@ import torch
 
 from mue.commands.train import train
 from mue.config.presets import preset
-from mue.data.prepared.store import open_prepared
+from mue.data.prepared.open import open_prepared
 from mue.data.source import Source
 from mue.runs.log import read_validations
 

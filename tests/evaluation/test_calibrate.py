@@ -10,8 +10,9 @@ from mue.config.presets import preset
 from mue.config.schema import ModesConfig
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.item import Item
+from mue.data.prepared.open import open_prepared
 from mue.data.prepared.splits import split_of
-from mue.data.prepared.store import open_prepared, write_prepared
+from mue.data.prepared.write import write_prepared
 from mue.evaluation import calibrate as calibrating
 from mue.evaluation.calibrate import Calibration, fit_calibration
 from mue.inference.load import load

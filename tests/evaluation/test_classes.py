@@ -14,7 +14,8 @@ from torch import Tensor
 
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.item import Item
-from mue.data.prepared.store import open_prepared, write_prepared
+from mue.data.prepared.open import open_prepared
+from mue.data.prepared.write import write_prepared
 from mue.evaluation.raters import RaterEvaluation, evaluate_raters
 from mue.inference.load import load
 from mue.types import Case, Hypotheses

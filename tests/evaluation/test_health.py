@@ -16,7 +16,8 @@ from mue.commands.import_lidc import import_lidc
 from mue.config.schema import ModesConfig
 from mue.data.build import build_source
 from mue.data.prepared.dataset import Slices
-from mue.data.prepared.store import open_prepared, write_prepared
+from mue.data.prepared.open import open_prepared
+from mue.data.prepared.write import write_prepared
 from mue.data.random import normal
 from mue.data.source import Source
 from mue.data.synthetic.guess import GuessingGame

@@ -8,7 +8,8 @@ import torch
 
 import mue
 from mue.data.prepared.dataset import Slices
-from mue.data.prepared.store import open_prepared, write_prepared
+from mue.data.prepared.open import open_prepared
+from mue.data.prepared.write import write_prepared
 from mue.evaluation.answered import of_one_size, split_batches
 from mue.evaluation.health import health
 from mue.evaluation.raters import evaluate_raters

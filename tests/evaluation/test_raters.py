@@ -9,7 +9,7 @@ from oracle import Oracle
 
 from mue.config.schema import ModesConfig
 from mue.data.prepared.dataset import Slices
-from mue.data.prepared.store import open_prepared
+from mue.data.prepared.open import open_prepared
 from mue.evaluation.raters import RaterEvaluation, evaluate_raters
 from mue.inference.load import load
 from mue.inference.predictor import Predictor

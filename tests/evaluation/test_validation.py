@@ -8,7 +8,7 @@ from mue.config.presets import preset
 from mue.config.schema import ObjectiveConfig
 from mue.data.build import build_source
 from mue.data.prepared.dataset import Slices
-from mue.data.prepared.store import open_prepared
+from mue.data.prepared.open import open_prepared
 from mue.data.synthetic.toy import Bars
 from mue.data.synthetic.vector import Rotations
 from mue.evaluation.known import evaluate_modes

@@ -58,8 +58,9 @@ from mue.data.images.reader import decode_file, read_image_file
 from mue.data.lidc.contours import read_message
 from mue.data.lidc.importer import read_items
 from mue.data.prepared.dataset import Slices
+from mue.data.prepared.format import IMAGES, INDEX, ITEMS, MASKS, META, VOLUMES
 from mue.data.prepared.item import Item, Rejected
-from mue.data.prepared.store import IMAGES, INDEX, ITEMS, MASKS, META, VOLUMES, open_prepared
+from mue.data.prepared.open import open_prepared
 from mue.errors import MueError
 from mue.inference.load import load
 from mue.inference.predictor import Predictor

@@ -14,7 +14,8 @@ from mue.data.folder.importer import encode_cases
 from mue.data.folder.layout import CaseFiles, Description
 from mue.data.images.image import Geometry, RawImage
 from mue.data.prepared.dataset import Slices
-from mue.data.prepared.store import Prepared, open_prepared, write_prepared
+from mue.data.prepared.open import Prepared, open_prepared
+from mue.data.prepared.write import write_prepared
 from mue.errors import MueError
 from mue.inference.files import InputFile, read_input
 from mue.inference.inputs import network_input, normalized_slices, with_channels

@@ -11,8 +11,8 @@ from mue.config.auto import MINUTES, Choice, choose
 from mue.config.presets import Baseline
 from mue.config.schema import Config
 from mue.data.build import build_source
+from mue.data.prepared.open import open_prepared
 from mue.data.prepared.statistics import statistics
-from mue.data.prepared.store import open_prepared
 from mue.errors import MueError
 from mue.runtime.devices import Device, choose_device
 from mue.training import distributed

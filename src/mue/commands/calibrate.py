@@ -14,7 +14,7 @@ from torch import Tensor
 from mue.commands.models import load_models
 from mue.commands.progress import Progress, progress_of
 from mue.data.build import build_source, check_data
-from mue.data.prepared.store import open_prepared, verify_prepared
+from mue.data.prepared.open import open_prepared, verify_prepared
 from mue.data.source import Source
 from mue.errors import MueError
 from mue.evaluation.answered import Progress as InputsProgress

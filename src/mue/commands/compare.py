@@ -15,8 +15,8 @@ from mue.commands.models import Model, digest_of, load_models
 from mue.commands.progress import Progress, progress_of
 from mue.commands.report import check_report, save_report
 from mue.data.build import check_data
+from mue.data.prepared.open import open_prepared, verify_prepared
 from mue.data.prepared.splits import Split
-from mue.data.prepared.store import open_prepared, verify_prepared
 from mue.evaluation.compare import (
     CURVE_INPUTS,
     SAMPLES,

@@ -11,8 +11,8 @@ from mue.commands.models import LoadedModel, Model, digest_of, load_models, outp
 from mue.commands.progress import Progress, progress_of
 from mue.commands.report import check_report, report, save_report
 from mue.data.build import build_source, check_data
+from mue.data.prepared.open import open_prepared, verify_prepared
 from mue.data.prepared.splits import Split
-from mue.data.prepared.store import open_prepared, verify_prepared
 from mue.data.source import Source
 from mue.evaluation.answered import check_inputs, split_of_data
 from mue.evaluation.health import INPUTS, HealthReport, Measuring, health

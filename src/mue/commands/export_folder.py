@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mue.commands.progress import Progress
 from mue.data.folder.exporter import export_cases
-from mue.data.prepared.store import open_prepared, verify_prepared
+from mue.data.prepared.open import open_prepared, verify_prepared
 
 
 @dataclass(frozen=True, slots=True)

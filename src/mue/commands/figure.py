@@ -13,8 +13,8 @@ import torch
 from mue.commands.models import LoadedModel, Model, load_models, output_folder
 from mue.commands.progress import Progress, progress_of
 from mue.data.build import build_source, check_data
+from mue.data.prepared.open import open_prepared, verify_prepared
 from mue.data.prepared.splits import Split
-from mue.data.prepared.store import open_prepared, verify_prepared
 from mue.errors import MueError
 from mue.evaluation.answered import of_one_size, split_of_data
 from mue.evaluation.compare import latent_samples, single_pass

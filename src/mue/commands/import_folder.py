@@ -14,9 +14,10 @@ from mue.data.images.image import Axis
 from mue.data.order import natural
 from mue.data.prepared.encode import Encoded
 from mue.data.prepared.item import Rejected
+from mue.data.prepared.open import open_prepared
 from mue.data.prepared.splits import split_of
-from mue.data.prepared.store import open_prepared, write_prepared
 from mue.data.prepared.summary import summarize
+from mue.data.prepared.write import write_prepared
 from mue.errors import MueError
 
 

@@ -7,8 +7,9 @@ from mue.commands.paths import Paths, paths_of
 from mue.commands.progress import Progress
 from mue.data.lidc.importer import detect_form, read_items
 from mue.data.prepared.item import Rejected
-from mue.data.prepared.store import open_prepared, write_prepared
+from mue.data.prepared.open import open_prepared
 from mue.data.prepared.summary import DataSummary, summarize
+from mue.data.prepared.write import write_prepared
 from mue.runtime.atomic import check_new_folder
 
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
+from mue.data.images.formats import HEAD, PNG
 from mue.data.prepared.disagreement import Disagreement, disagreement
-from mue.data.prepared.store import open_prepared
+from mue.data.prepared.open import open_prepared
 from mue.data.prepared.summary import DataSummary, summarize
 from mue.errors import MueError
 from mue.runtime.atomic import check_folder
@@ -61,6 +62,6 @@ def check_sheet(path: Path) -> None:
         raise MueError(f"`out` must name a file that ends in .png, got {path}")
     if path.is_file():
         with path.open("rb") as file:
-            if file.read(8) != b"\x89PNG\r\n\x1a\n":
+            if not PNG.begins(file.read(HEAD)):
                 raise MueError(f"`out` must name a new file, and {path} is there and no PNG")
     check_folder(path.parent)

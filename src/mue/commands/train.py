@@ -20,7 +20,7 @@ from mue.commands.report import save_report
 from mue.config.schema import Config
 from mue.data.build import build_source, check_data, check_shapes
 from mue.data.prefetch import no_prefetching
-from mue.data.prepared.store import open_prepared, verify_prepared
+from mue.data.prepared.open import open_prepared, verify_prepared
 from mue.data.source import Source
 from mue.errors import MueError
 from mue.evaluation.health import HealthReport, health

@@ -9,8 +9,8 @@ import torch
 
 from mue.config.schema import Config, DataConfig, Switch
 from mue.data.prepared.dataset import Slices
+from mue.data.prepared.open import Prepared, open_prepared
 from mue.data.prepared.splits import Split
-from mue.data.prepared.store import Prepared, open_prepared
 from mue.data.random import check_seed
 from mue.data.source import Source
 from mue.data.synthetic.guess import GuessingGame

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from mue.config.schema import ObjectiveConfig
 from mue.data.prepared.dataset import Slices
+from mue.data.prepared.open import Prepared
 from mue.data.prepared.splits import Split
-from mue.data.prepared.store import Prepared
 from mue.data.random import check_seed
 from mue.data.source import SeveralSizes, Source
 from mue.errors import MueError

@@ -15,8 +15,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mue.data.build import check_data
+from mue.data.prepared.open import open_prepared
 from mue.data.prepared.splits import Split
-from mue.data.prepared.store import open_prepared
 from mue.evaluation.answered import (
     MAX_ANSWERS,
     Judge,

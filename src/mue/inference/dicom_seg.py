@@ -22,7 +22,7 @@ from pydicom import Dataset, dcmread
 from pydicom.sr.codedict import codes
 from pydicom.uid import generate_uid
 
-from mue.data.images.dicom import frame_count, frame_order, functional_group
+from mue.data.images.dicom_frames import frame_count, frame_order, functional_group
 from mue.data.images.image import Geometry, ImageFile
 from mue.errors import MueError
 from mue.inference.masks import Segmentation

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
+from mue.data.images.formats import image_ending
 from mue.data.images.image import Axis, RawImage, check_fit, common_bits
-from mue.data.images.picture import picture_channels
-from mue.data.images.reader import ENDINGS, read_image_file
+from mue.data.images.pillow import picture_channels
+from mue.data.images.reader import read_image_file
 from mue.data.images.walk import dicom_files, find_images
 from mue.errors import MueError, ReadError
 from mue.inference.inputs import with_channels
@@ -83,8 +84,7 @@ def _last_name(path: Path) -> str:
 
 def _stem(name: str) -> str:
     """A name without the ending of an image file."""
-    ending = max((e for e in ENDINGS if name.lower().endswith(e)), key=len, default="")
-    return name.removesuffix(name[len(name) - len(ending) :]) if ending else name
+    return name.removesuffix(image_ending(name))
 
 
 def _joined_channels(found: list[InputFile], channels: int) -> Iterator[InputFile]:

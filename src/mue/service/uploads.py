@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Shaped
 
+from mue.data.images.formats import is_dicom
 from mue.data.images.image import FileInMemory, Limits, RawImage, SeriesInMemory, limited
 from mue.data.images.reader import decode_file
 from mue.errors import MueError
@@ -70,11 +71,6 @@ def _label(name: str) -> str:
     """The name of a file without what a client put before it or hid in it."""
     last = name.replace("\\", "/").rpartition("/")[2]
     return "".join(c for c in last if c.isprintable())[-80:] or "the upload"
-
-
-def is_dicom(file: FileInMemory) -> bool:
-    """Whether it begins as DICOM does."""
-    return file.content[128:132] == b"DICM"
 
 
 def _source(files: Sequence[FileInMemory]) -> FileInMemory | SeriesInMemory:

@@ -25,8 +25,9 @@ from mue.data.folder.layout import (
 from mue.data.images.image import Geometry
 from mue.data.lidc.importer import read_items
 from mue.data.prepared.item import Item
+from mue.data.prepared.open import Prepared, open_prepared
 from mue.data.prepared.splits import SPLITS, split_of
-from mue.data.prepared.store import Prepared, open_prepared, write_prepared
+from mue.data.prepared.write import write_prepared
 from mue.evaluation.raters import evaluate_raters
 
 RANDOM = np.random.default_rng(0)

@@ -14,7 +14,8 @@ from mue.data.folder.layout import CaseFiles, Description
 from mue.data.images.image import Axis
 from mue.data.prepared.encode import Encoded
 from mue.data.prepared.item import Item, Rejected
-from mue.data.prepared.store import open_prepared, write_prepared
+from mue.data.prepared.open import open_prepared
+from mue.data.prepared.write import write_prepared
 from mue.errors import MueError
 
 RANDOM = np.random.default_rng(0)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from mue.data.images.picture import decode_picture, turn
+from mue.data.images.picture import turn
+from mue.data.images.pillow import decode_picture
 from mue.data.images.png import decode_png
 from mue.errors import MueError
 

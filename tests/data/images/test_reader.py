@@ -600,7 +600,7 @@ def test_memory_that_is_not_there_is_not_called_damage(tmp_path, monkeypatch):
         raise MemoryError
 
     np.save(tmp_path / "a.npy", np.zeros((2, 2)))
-    monkeypatch.setattr("mue.data.images.reader._read_npy", full)
+    monkeypatch.setattr("mue.data.images.npy.read_npy", full)
     with pytest.raises(MueError, match="takes more memory than there is; crop or divide it"):
         read_image_file(tmp_path / "a.npy")
 

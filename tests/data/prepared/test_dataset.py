@@ -8,8 +8,9 @@ from mue.config.schema import AugmentConfig, DataConfig
 from mue.data.build import build_source
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.item import Item
+from mue.data.prepared.open import open_prepared
 from mue.data.prepared.splits import Split, split_of
-from mue.data.prepared.store import open_prepared, write_prepared
+from mue.data.prepared.write import write_prepared
 
 CPU = torch.device("cpu")
 AUGMENT = AugmentConfig(rotate=180.0, scale=0.2, shift=0.1, flip=True, intensity=0.2)

@@ -3,7 +3,8 @@ import pytest
 
 from mue.data.prepared.disagreement import disagreement, one_hot
 from mue.data.prepared.item import Item
-from mue.data.prepared.store import open_prepared, write_prepared
+from mue.data.prepared.open import open_prepared
+from mue.data.prepared.write import write_prepared
 
 LEFT = np.array([[1, 1, 0, 0]], np.uint8)
 WIDE = np.array([[1, 1, 1, 1]], np.uint8)  # IoU with LEFT 1/2

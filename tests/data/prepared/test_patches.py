@@ -7,7 +7,8 @@ import torch
 from mue.config.schema import AugmentConfig, DataConfig, NormalizeConfig
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.item import Item
-from mue.data.prepared.store import Prepared, open_prepared, write_prepared
+from mue.data.prepared.open import Prepared, open_prepared
+from mue.data.prepared.write import write_prepared
 
 AUGMENT = AugmentConfig(rotate=180.0, scale=0.3, shift=0.1, flip=True, intensity=0.2)
 SIZES = [(9, 14), (20, 11), (9, 14), (6, 30)]

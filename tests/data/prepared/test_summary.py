@@ -1,9 +1,10 @@
 import numpy as np
 
 from mue.data.prepared.item import Item, Rejected
+from mue.data.prepared.open import open_prepared
 from mue.data.prepared.splits import split_of
-from mue.data.prepared.store import open_prepared, write_prepared
 from mue.data.prepared.summary import DataSummary, summarize
+from mue.data.prepared.write import write_prepared
 
 NAMES = ["p0", "p1", "p2", "p3", "p4", "p5"]
 

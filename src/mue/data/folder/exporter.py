@@ -15,9 +15,10 @@ from PIL import Image
 
 from mue.data.folder.layout import DATASET
 from mue.data.images.image import Geometry
+from mue.data.prepared.format import KNOWN
 from mue.data.prepared.item import Row
+from mue.data.prepared.open import Prepared
 from mue.data.prepared.splits import Split, split_of
-from mue.data.prepared.store import KNOWN, Prepared
 from mue.errors import MueError
 from mue.runtime.atomic import new_folder
 

@@ -13,7 +13,7 @@ from jaxtyping import Shaped, UInt8
 from mue.data.folder.layout import CaseFiles, Description
 from mue.data.folder.processes import available_cores, map_in_processes
 from mue.data.images.image import Axis, RawImage, check_fit, common_bits
-from mue.data.images.picture import picture_channels
+from mue.data.images.pillow import picture_channels
 from mue.data.images.reader import decode_file, modality
 from mue.data.prepared.encode import Encoded, encode
 from mue.data.prepared.item import Item, Rejected

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from mue.config.schema import MAX_VALUE
-from mue.data.images.reader import ENDINGS
+from mue.data.images.formats import ENDINGS, image_ending
 from mue.data.images.walk import walk
 from mue.data.order import natural
 from mue.data.prepared.item import Rejected
@@ -214,9 +214,8 @@ def pattern(flag: str, text: str, needed: str, *optional: str) -> re.Pattern[str
         parts += [re.escape(text[at : found.start()]), expression(found)]
         at = found.end()
     rest = text[at:]
-    ending = max((e for e in ENDINGS if rest.lower().endswith(e)), key=len, default="")
-    rest, ending = rest[: len(rest) - len(ending)], rest[len(rest) - len(ending) :]
-    return re.compile("".join(parts) + re.escape(rest) + _any_case(ending))
+    ending = image_ending(rest)
+    return re.compile("".join(parts) + re.escape(rest.removesuffix(ending)) + _any_case(ending))
 
 
 def _any_case(ending: str) -> str:

@@ -223,3 +223,24 @@ def cut_slices(
     """A volume with the axis to cut along first, and that axis: 2 for what is a single slice."""
     axis = 2 if volume.shape[1] == 1 else axis
     return np.moveaxis(volume, 3 - axis, 1), axis
+
+
+def volume_image(
+    voxels: Shaped[np.ndarray, "c k j i"],
+    affine: np.ndarray | None,
+    files: tuple[ImageFile, ...],
+    axis: Axis,
+    mask: bool,
+) -> RawImage:
+    """Voxels as an image, cut into slices along an axis; `affine` says where they are in space.
+
+    With `mask`, channels must be equal, and become one.
+    """
+    if mask and len(voxels) > 1:
+        if (voxels != voxels[:1]).any():
+            raise MueError(f"has {len(voxels)} channels; a mask has one value for each pixel")
+        voxels = voxels[:1]
+    pixels, axis = cut_slices(plain_values(voxels), axis)
+    k, j, i = voxels.shape[1:]
+    geometry = None if affine is None else Geometry(affine, (i, j, k), axis)
+    return RawImage(pixels, geometry, files)

@@ -9,10 +9,23 @@ from jaxtyping import Float, Shaped
 from nibabel.nifti1 import Nifti1Image
 from nibabel.nifti2 import Nifti2Image
 
-from mue.data.images.image import ImageFile, check_size, max_bytes, open_bounded
+from mue.data.images.image import (
+    Axis,
+    ImageFile,
+    RawImage,
+    check_size,
+    max_bytes,
+    open_bounded,
+    volume_image,
+)
 from mue.errors import MueError
 
 _AFTER = 1 << 20  # bytes that may follow on the voxels
+
+
+def read(file: ImageFile, *, axis: Axis, mask: bool) -> RawImage:
+    """The volume in a file."""
+    return volume_image(*read_nifti(file), (file,), axis, mask)
 
 
 def read_nifti(path: ImageFile) -> tuple[Shaped[np.ndarray, "c k j i"], Float[np.ndarray, "4 4"]]:

@@ -1,20 +1,15 @@
-"""Pictures: PNG, JPEG, GIF, BMP and WebP, as images and as masks."""
+"""Decoded pictures as images and as masks."""
 
-import io
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Shaped, UInt8
 from PIL import Image
 
-from mue.data.images.image import MAX_PIXELS, ImageFile, check_size, open_bounded
+from mue.data.images.image import ImageFile, RawImage, plain_values
 from mue.errors import MueError
 
-FORMATS = ("JPEG", "GIF", "BMP", "WEBP")
-"""What Pillow reads for us, apart from PNG."""
-_ORIENTATION = 274  # the tag of EXIF and TIFF
-_MAX_SCANS = 16  # of a progressive JPEG of the largest size; a smaller one may have more
+_ORIENTATION = 274  # the tag of EXIF
 Image.preinit()  # it is not safe to leave this to several threads
 
 
@@ -64,6 +59,19 @@ class Picture:
         return turn(pixels.transpose(2, 0, 1), self.orientation)
 
 
+def picture_image(picture: Picture, file: ImageFile, *, mask: bool) -> RawImage:
+    """A picture as the image, or with `mask` the mask, that its file holds."""
+    pixels = picture.mask() if mask else picture.image()
+    if mask and picture.lossy:  # what compression did to 0 and 255 is undone, nothing else
+        if 0 < (high := int(pixels.max())) <= 191:
+            raise MueError(
+                f"is compressed with loss and has no value above {high}; of a mask so compressed "
+                "only 0 and 255 can be told apart: save it as PNG or TIFF, from the original"
+            )
+        pixels = np.where(pixels < 64, 0, np.where(pixels > 191, 255, pixels)).astype(np.uint8)
+    return RawImage(plain_values(np.ascontiguousarray(pixels))[:, None], None, (file,))
+
+
 def scale_to_bytes(pixels: Shaped[np.ndarray, "*s"], bits: int) -> UInt8[np.ndarray, "*s"]:
     """Samples of 1 to 7 bits as 0 to 255, rounded: the highest is white."""
     return np.rint(pixels.astype(np.float32) * (255 / ((1 << bits) - 1))).astype(np.uint8)
@@ -86,45 +94,9 @@ def orientation_of(exif: bytes) -> int:
         return 1
     block = Image.Exif()
     block.load(exif)
-    return int(block.get(_ORIENTATION, 1))
+    return exif_orientation(block)
 
 
-def picture_channels(path: ImageFile) -> int | None:
-    """1 for grey and 3 for colours, by the header of a picture alone; None for anything else."""
-    if not path.is_file():  # a FIFO would be waited for
-        return None
-    try:
-        with warnings.catch_warnings(), open_bounded(path) as opened:
-            warnings.simplefilter("ignore")
-            with Image.open(opened, formats=(*FORMATS, "PNG", "TIFF")) as file:
-                if file.mode == "P":
-                    colours = np.array(file.getpalette("RGB") or [], np.uint8).reshape(-1, 3)
-                    return 1 if (colours == colours[:, :1]).all() else 3
-                return {"RGB": 3, "RGBA": 3}.get(file.mode, 1)
-    except Exception:  # a volume, or damaged: it is read again, and then refused with a reason
-        return None
-
-
-def decode_picture(data: bytes) -> Picture:
-    """The pixels of a JPEG, GIF, BMP or WebP; an error is a clause that follows on the name."""
-    with Image.open(io.BytesIO(data), formats=FORMATS) as file:
-        check_size((len(file.getbands()), file.height, file.width), np.uint8)
-        if file.format not in ("JPEG", "MPO") and getattr(file, "n_frames", 1) > 1:
-            raise MueError("is an animation; save its frames as pictures, each a case of its own")
-        scans = data.count(b"\xff\xda") if file.format in ("JPEG", "MPO") else 1
-        if scans * file.height * file.width > _MAX_SCANS * MAX_PIXELS:
-            raise MueError(f"is a JPEG of {scans} scans, each of all pixels; save it again")
-        if file.mode not in ("1", "L", "P", "RGB", "RGBA", "LA"):
-            raise MueError(f"has colours of the mode {file.mode}; save it in grey or RGB")
-        pixels = np.asarray(file)
-        palette = np.array(file.getpalette("RGB") or [], np.uint8).reshape(-1, 3)
-        return Picture(
-            pixels.reshape(*pixels.shape[:2], -1),
-            palette=palette if file.mode == "P" else None,
-            alpha=file.mode in ("LA", "RGBA"),
-            keyed="transparency" in file.info,
-            orientation=int(file.getexif().get(_ORIENTATION, 1)),
-            lossy=file.format in ("JPEG", "MPO", "WEBP")
-            and b"VP8L" not in (data[12:16], data[30:34]),  # of WebP without loss
-            bits=1 if file.mode == "1" else 8,
-        )
+def exif_orientation(exif: Image.Exif) -> int:
+    """The same of a block that was parsed."""
+    return int(exif.get(_ORIENTATION, 1))

@@ -12,15 +12,23 @@ import numpy as np
 from jaxtyping import Shaped
 from PIL import Image
 
-from mue.data.images.image import check_size
-from mue.data.images.picture import Picture, orientation_of
+from mue.data.images.formats import PNG
+from mue.data.images.image import Axis, ImageFile, RawImage, check_size, open_bounded
+from mue.data.images.picture import Picture, orientation_of, picture_image
 from mue.errors import MueError
 
-SIGNATURE = b"\x89PNG\r\n\x1a\n"
+SIGNATURE = PNG.beginnings[0]
 _MODES = {0: "L", 2: "RGB", 3: "P", 4: "LA", 6: "RGBA"}
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # of each colour type
 _DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
 _PALETTE, _ALPHA = 3, (4, 6)
+
+
+def read(file: ImageFile, *, axis: Axis, mask: bool) -> RawImage:
+    """The picture in a file."""
+    del axis
+    with open_bounded(file) as opened:
+        return picture_image(decode_png(opened.read()), file, mask=mask)
 
 
 def decode_png(data: bytes) -> Picture:

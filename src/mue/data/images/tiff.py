@@ -11,7 +11,7 @@ from jaxtyping import Shaped
 from PIL import Image, ImageSequence
 from tifffile import COMPRESSION, PHOTOMETRIC, TiffFile
 
-from mue.data.images.image import ImageFile, check_size, open_bounded
+from mue.data.images.image import Axis, ImageFile, RawImage, check_size, open_bounded, volume_image
 from mue.data.images.picture import scale_to_bytes, turn
 from mue.errors import MueError
 
@@ -23,6 +23,11 @@ _LZMA_MEMORY = 1 << 28
 _OME_BYTES = 1 << 24
 _OME_COUNTS = ("SizeC", "SizeT", "SizeZ", "PlaneCount", "NumPlanes", "IFD")
 _ALONE: Any = {"is_mmstack": False, "is_ndtiff": False}  # forms that continue in other files
+
+
+def read(file: ImageFile, *, axis: Axis, mask: bool) -> RawImage:
+    """The pages of a file as slices."""
+    return volume_image(read_tiff(file, mask=mask), None, (file,), axis, mask)
 
 
 def read_tiff(path: ImageFile, *, mask: bool) -> Shaped[np.ndarray, "c k h w"]:

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from mue.data.images.reader import DICOM_ENDINGS, ENDINGS
+from mue.data.images.formats import DICOM, ENDINGS, is_dicom
 from mue.data.order import natural
 from mue.errors import ReadError
 
@@ -71,9 +71,8 @@ def _is_dicom(path: Path) -> bool:
     """Whether a file is DICOM by its name, or by its content, as scanners and archives name it."""
     name = path.name.lower()
     if name.endswith((*ENDINGS, *_OTHER_ENDINGS)) or not path.is_file():
-        return name.endswith(DICOM_ENDINGS)
-    with path.open("rb") as file:
-        return file.read(132)[128:] == b"DICM"
+        return name.endswith(DICOM.endings)
+    return is_dicom(path)
 
 
 def _is_series(files: Sequence[Path]) -> bool:

@@ -16,7 +16,8 @@ from pydicom.pixels.decoders.base import get_decoder
 from pydicom.pixels.processing import apply_modality_lut
 from pydicom.uid import DeflatedExplicitVRLittleEndian
 
-from mue.data.images.dicom import decode_pixels
+from mue.data.images.dicom_frames import find_gap
+from mue.data.images.dicom_pixels import decode_pixels
 from mue.data.lidc import MAX_SIDE, RATERS, Window, contours
 from mue.data.lidc.archive import MAX_FILE_BYTES, File, Progress, iterate_files
 from mue.data.lidc.contours import Annotation, Reading
@@ -154,12 +155,9 @@ def _series(
             raise MueError(f"is about the series {uid}, whose {s.name} has no position")
     series.sort(key=lambda s: s.z or 0.0)
     z = np.array([s.z for s in series])
-    steps = np.diff(z)
-    step = float(np.median(steps)) if len(steps) else series[0].thickness or 1.0
-    irregular = np.flatnonzero((np.abs(steps - step) > max(0.01, 0.01 * step)) | (step <= 0))
-    if len(irregular):
-        i = irregular[0]
-        what = "two slices" if steps[i] < 0.01 else "a slice missing"
+    step = float(np.median(np.diff(z))) if len(z) > 1 else series[0].thickness or 1.0
+    if len(z) > 1 and (gap := find_gap(z)) is not None:
+        i, what, _ = gap
         raise MueError(
             f"is about the series {uid}, which has {what} between z = {z[i]:g} and "
             f"{z[i + 1]:g} mm, where its step is {step:g} mm"

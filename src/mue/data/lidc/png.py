@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, UInt8
 
-from mue.data.images.png import SIGNATURE, decode_png
+from mue.data.images.formats import PNG
+from mue.data.images.png import decode_png
 from mue.data.lidc import MAX_SIDE, RATERS
 from mue.data.lidc.archive import MAX_FILE_BYTES, File, Progress, iterate_files
 from mue.data.prepared.item import Item, Key, Rejected
@@ -152,7 +153,7 @@ def decode_image(data: bytes, *, mask: bool = False) -> UInt8[np.ndarray, "h w"]
 
     With `mask`, of a palette with colours the indices.
     """
-    if not data.startswith(SIGNATURE) or len(data) < 24:
+    if not PNG.begins(data) or len(data) < 24:
         raise MueError("is not a PNG")
     w, h = struct.unpack(">II", data[16:24])  # before memory of that size is taken
     if not (0 < w <= MAX_SIDE and 0 < h <= MAX_SIDE):

@@ -10,8 +10,8 @@ from torch import Tensor
 from mue.config.schema import DataConfig
 from mue.data.augment import N_UNIFORM, augment_slices, window_size
 from mue.data.normalize import normalize
+from mue.data.prepared.open import Prepared
 from mue.data.prepared.splits import Split
-from mue.data.prepared.store import Prepared
 from mue.data.random import choose, uniform
 from mue.errors import MueError
 from mue.types import Case, Pair

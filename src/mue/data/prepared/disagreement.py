@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, UInt8
 from torch import Tensor
 
-from mue.data.prepared.store import Prepared
+from mue.data.prepared.open import Prepared
 from mue.metrics.energy import best_ged, rater_disagreement
 from mue.metrics.overlap import iou_distance
 

@@ -7,23 +7,26 @@ the package it needs little, and not torch, whose import takes longer than most 
 import math
 from collections.abc import Sequence
 from dataclasses import fields
-from functools import cache
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 from jaxtyping import Shaped, UInt8
 from numpy.typing import NDArray
 
 from mue.data.images.image import Geometry
+from mue.data.prepared.format import (
+    FOREGROUND,
+    MAX_CHANNELS,
+    MAX_ITEM_PIXELS,
+    MAX_NAME,
+    MAX_RATERS,
+    Dtype,
+    is_packed,
+    item_type,
+)
 from mue.data.prepared.item import Item, Rejected, Row
 
-Dtype = Literal["uint8", "uint16", "int16", "int32", "float32"]
-FOREGROUND = 32
-"""Annotated pixels of an image that are listed, at most."""
 _ROW = tuple(field.name for field in fields(Row))
-MAX_NAME = 4096
-"""Characters of the longest patient, case, slice or source that is prepared."""
-MAX_PIXELS, MAX_RATERS, MAX_CHANNELS = 1 << 31, 1 << 12, 1 << 12
 
 
 class Encoded(NamedTuple):
@@ -46,17 +49,10 @@ class Encoded(NamedTuple):
     masks: UInt8[np.ndarray, "r n"]
     bits: int | None
 
-
-@cache
-def item_type(channels: int) -> np.dtype:
-    """The type of a row of `items.npy`."""
-    return np.dtype(
-        [
-            *((name, "<i4") for name in ("h", "w", "raters")),
-            *((name, "<f4", (channels,)) for name in ("mean", "deviation")),
-            ("foreground", "<i4", (FOREGROUND,)),
-        ]
-    )
+    def without_pixels(self) -> "Encoded":
+        """The same with an image and masks of no pixels, once these are in their files."""
+        image = np.empty((len(self.image), 0, 0), self.image.dtype)
+        return self._replace(image=image, masks=np.empty((len(self.masks), 0), np.uint8))
 
 
 def encode(item: Item, labels: Sequence[str]) -> Encoded | Rejected:
@@ -79,7 +75,7 @@ def encode(item: Item, labels: Sequence[str]) -> Encoded | Rejected:
         record.tobytes(),
         flat[:, pixels],
         np.ascontiguousarray(item.image, item.image.dtype.newbyteorder("<")),
-        np.packbits(masks, axis=1) if len(labels) <= 2 else np.ascontiguousarray(masks),
+        np.packbits(masks, axis=1) if is_packed(labels) else np.ascontiguousarray(masks),
         item.bits,
     )
 
@@ -97,7 +93,7 @@ def _flaw(item: Item, classes: int) -> str | None:
     if size != mask_size:
         one, other = ("{} x {}".format(*s) for s in (mask_size, size))
         return f"has masks of {one} and an image of {other} pixels"
-    if not (0 < r <= MAX_RATERS and 0 < size[0] * size[1] < MAX_PIXELS and c <= MAX_CHANNELS):
+    if not (0 < r <= MAX_RATERS and 0 < size[0] * size[1] < MAX_ITEM_PIXELS and c <= MAX_CHANNELS):
         return f"has {r} masks of {size[0]} x {size[1]} pixels in {c} channels"
     if (largest := int(item.masks.max())) >= classes:
         return f"has pixels of the class {largest}, and the classes are 0 to {classes - 1}"

@@ -1,12 +1,13 @@
 """An annotated image or slice as a reader yields it, before it is prepared."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Shaped, UInt8
 
 from mue.data.images.image import Geometry
-from mue.data.prepared.splits import Split
+from mue.data.prepared.splits import Split, split_of
 
 Key = tuple[str, str, str]
 """Patient, case and slice: what names an item."""
@@ -63,3 +64,9 @@ class Rejected:
     what: str
     why: str  # what is wrong with it, as one clause that follows on `what`
     key: Key | None = None  # the item to take back, if it was yielded before the error was found
+
+
+def splits_of(rows: Sequence[Row]) -> list[Split]:
+    """The split of each image: the one of its source, or by its patient."""
+    by_patient: dict[str, Split] = {name: split_of(name) for name in {row.patient for row in rows}}
+    return [row.split or by_patient[row.patient] for row in rows]

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from mue.config.auto import DataStatistics
 from mue.data.normalize import normalize
+from mue.data.prepared.open import Prepared
 from mue.data.prepared.splits import SPLITS
-from mue.data.prepared.store import Prepared
 
 _LARGEST = np.iinfo(np.int32).max
 _THUMBNAIL = 16

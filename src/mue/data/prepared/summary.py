@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mue.data.prepared.open import Prepared
 from mue.data.prepared.splits import SPLITS
-from mue.data.prepared.store import Prepared
 
 _AIR = -500  # Hounsfield units that only air and lungs are below
 _SAMPLED = 32  # images whose lowest value is looked at
