@@ -270,7 +270,7 @@ def test_a_name_that_is_not_utf8_is_named_or_left_out(mue, source):
     arguments = ("data", "import", "lidc", source, "--out", "out")
     said = mue(*arguments)
     assert said.code == 2
-    assert r"mue: a\xff/nodule-1/images/slice-9.png: has a name that is not UTF-8" in said.err
+    assert r"mue: a\xff/nodule-1/images/slice-2.png: has a name that is not UTF-8" in said.err
     assert not Path("out").exists()
     said = mue(*arguments, "--skip-bad")
     assert said.code == 0, said.err
