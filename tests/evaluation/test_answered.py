@@ -8,7 +8,7 @@ from torch import Tensor
 import mue
 from mue.commands.evaluate import evaluate
 from mue.data.prepared.dataset import Slices
-from mue.data.prepared.store import open_prepared
+from mue.data.prepared.open import open_prepared
 from mue.data.synthetic.toy import Bars
 from mue.errors import MueError
 from mue.evaluation.answered import Answered, Request, answered, joint_distances, spaced_items

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mue.config.schema import ModesConfig
 from mue.data.prepared.dataset import Slices
-from mue.data.prepared.store import open_prepared
+from mue.data.prepared.open import open_prepared
 from mue.evaluation.columns import Columns, masks_of_case
 from mue.evaluation.raters import RaterEvaluation, evaluate_raters
 from mue.inference.load import load
