@@ -108,3 +108,26 @@ def test_what_makes_no_interval_is_refused():
         interval(one, group, generator=seeded(), resamples=0)
     with pytest.raises(ValueError, match="`level` must be between 0 and 1, got"):
         interval(one, group, generator=seeded(), level=95.0)
+
+
+def test_values_and_groups_are_torch_or_numpy():
+    values, group = patients()
+    found = interval(values, group, generator=seeded())
+    assert interval(values.numpy(), group.numpy(), generator=seeded()) == found
+
+    def largest(index: torch.Tensor) -> float:
+        return values[index].amax().item()
+
+    of_groups = interval_of(largest, group.numpy(), generator=seeded())
+    expected = interval_of(largest, group, generator=seeded())
+    assert (of_groups.low, of_groups.mean, of_groups.high) == (
+        expected.low,
+        expected.mean,
+        expected.high,
+    )
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_group_for_each_value_is_needed():
+    with pytest.raises(ValueError, match=r"`group` must be b with b = 3, got the shape 2"):
+        interval(torch.zeros(3).numpy(), torch.zeros(2).long().numpy(), generator=seeded())

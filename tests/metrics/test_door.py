@@ -1,5 +1,6 @@
 """Every metric accepts the same things, as users call it: without the check of types."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import mue.metrics
 from mue.errors import MueError
 from mue.metrics import (
     annotated,
@@ -15,6 +17,7 @@ from mue.metrics import (
     coverage_k,
     dice,
     distances,
+    door,
     ece,
     entropy,
     ged,
@@ -67,6 +70,17 @@ def weights(k: int, seed: int = 0) -> Tensor:
 S, YS, P, Q = masks(4, 0), masks(3, 1), weights(4), weights(3, 1)
 
 
+def test_every_metric_of_masks_is_tested_here():
+    """But for `mode_probabilities`, which takes answers of any kind."""
+    of_masks = {
+        name
+        for name in mue.metrics.__all__
+        if inspect.isfunction(f := getattr(mue.metrics, name))
+        and {"s", "ys", "a"} & set(inspect.signature(f).parameters)
+    }
+    assert of_masks - {"mode_probabilities"} == set(SETS)
+
+
 # --- what is accepted -----------------------------------------------------------------------------
 
 TYPES = [torch.uint8, torch.int64, torch.float16, torch.float32, torch.float64, torch.uint16]
@@ -111,8 +125,6 @@ def test_weights_may_be_whole_numbers_or_of_double_precision():
 
 
 def test_boolean_tensors_are_not_copied():
-    from mue.metrics import door
-
     found = door.masks(s=S, ys=YS)
     assert found[0] is S
     assert found[1] is YS

@@ -66,3 +66,23 @@ def test_what_is_missing_to_1_counts_as_one_more_answer():
     prob = torch.tensor([[0.5, 0.25], [0.5, 0.5], [1.0, 0.0]])
     expected = [0.5 * math.log(2) + 2 * 0.25 * math.log(4), math.log(2), 0]
     assert entropy(prob).tolist() == pytest.approx(expected)
+
+
+def test_total_variation_is_a_distance_of_distributions():
+    g = torch.Generator().manual_seed(0)
+    p, q, r = (torch.rand(200, 5, generator=g).softmax(dim=1) for _ in range(3))
+    torch.testing.assert_close(mode_tv(p, q), mode_tv(q, p))
+    torch.testing.assert_close(mode_tv(p, p), torch.zeros(200))
+    assert (mode_tv(p, q) <= mode_tv(p, r) + mode_tv(r, q) + 1e-6).all()
+    assert (mode_tv(p, q) <= 1).all()
+
+
+def test_errors_of_modes_are_their_definitions():
+    """Against loops over inputs and modes, with a rest."""
+    g = torch.Generator().manual_seed(0)
+    p, q = (torch.rand(20, 4, generator=g).softmax(dim=1) for _ in range(2))
+    p = 0.8 * p
+    for b in range(20):
+        gaps = [abs(p[b, i].item() - q[b, i].item()) for i in range(4)]
+        assert mode_tv(p, q)[b].item() == pytest.approx((sum(gaps) + 0.2) / 2, abs=1e-6)
+        assert mode_mae(p, q)[b].item() == pytest.approx(sum(gaps) / 4, abs=1e-6)

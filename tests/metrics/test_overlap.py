@@ -159,3 +159,27 @@ def test_coverage_grows_with_k_and_falls_with_the_threshold():
 def test_coverage_refuses_a_k_that_there_is_not(k):
     with pytest.raises(ValueError, match=r"`k` must be in 1\.\.2 \(the answers at hand\), got"):
         coverage_k(answers(TOP, LEFT), answers(TOP), torch.ones(1, 1), k=k)
+
+
+def test_top_dice_and_coverage_are_their_definitions():
+    """Against loops over inputs, answers and raters, on masks that are often empty."""
+    torch.manual_seed(0)
+    s, ys = torch.rand(8, 5, 2, 2, 3) > 0.7, torch.rand(8, 4, 2, 2, 3) > 0.7
+    q = torch.rand(8, 4).softmax(dim=1)
+    overlap, both = iou(s, ys), dice(s, ys)
+    for b in range(8):
+        first = sum(q[b, r].item() * both[b, 0, r].item() for r in range(4))
+        assert top_dice(s, ys, q)[b].item() == pytest.approx(first)
+        for k in (1, 3, 5):
+            like = [any(overlap[b, i, r] >= 0.3 for i in range(k)) for r in range(4)]
+            expected = sum(q[b, r].item() for r in range(4) if like[r])
+            assert coverage_k(s, ys, q, k, at_least=0.3)[b].item() == pytest.approx(expected)
+
+
+def test_what_two_sets_have_in_common_does_not_depend_on_their_order():
+    torch.manual_seed(0)
+    a, b = torch.rand(5, 3, 2, 3, 3) > 0.7, torch.rand(5, 4, 2, 3, 3) > 0.7
+    for score in (iou, dice, iou_distance):
+        assert torch.equal(score(a, b), score(b, a).mT)
+        assert torch.equal(score(a, a), score(a, a.clone()))
+        assert torch.equal(score(a.flip(-1), b.flip(-1)), score(a, b))

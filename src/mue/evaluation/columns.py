@@ -18,10 +18,10 @@ from torch import Tensor
 from mue.evaluation.answered import GROUPED
 from mue.inference.predictor import Predictor
 from mue.metrics import (
+    Distances,
     annotated,
     covered_share,
     distances,
-    energy,
     hm_iou,
     mode_probabilities,
     mode_tv,
@@ -62,7 +62,7 @@ class Masks:
     ys: Bool[Tensor, "b r c h w"]
     q: Float[Tensor, "b r"]
     hypotheses: Hypotheses
-    d: energy.Distances
+    d: Distances
     modes: Modes
     iou: Float[Tensor, "b k2 r"]
     at_least: float
@@ -89,8 +89,8 @@ def masks_of_case(predictor: Predictor, case: Case, h: Hypotheses, by: By) -> Ma
 
 
 @dataclass(frozen=True, slots=True)
-class Distances:
-    """All slices: the distances 1 - IoU of answers and raters, without pixels.
+class SplitDistances:
+    """All slices of a split: the distances 1 - IoU of answers and raters, without pixels.
 
     Of a model that samples, which may give thousands of answers, the distances of all pairs
     are not kept but the energy distance of the first n samples.
@@ -101,7 +101,7 @@ class Distances:
         seed: Of the samples of `ged_n` and `hm_iou_n`.
     """
 
-    d: energy.Distances
+    d: Distances
     p: Float[Tensor, "b k"]
     code: Int[Tensor, "b k"]
     q: Float[Tensor, "b r"]
@@ -120,19 +120,19 @@ class Distances:
         return torch.Generator().manual_seed(self.seed)
 
 
-def _ged(m: Distances) -> Tensor:
+def _ged(m: SplitDistances) -> Tensor:
     if m.first:
         return m.first[m.top]
     p = m.p[:, : m.top] / m.p[:, : m.top].sum(dim=1, keepdim=True)
     return m.d.top(m.top).energy(p, m.q)
 
 
-def _ged_n(m: Distances, n: int) -> Tensor | None:
+def _ged_n(m: SplitDistances, n: int) -> Tensor | None:
     """Of a sampler that of its first n samples, where it gave as many."""
     return m.first.get(n) if m.first else sampled_energy_distance(m.d, m.p, m.q, n, m.generator)
 
 
-def _hm_iou_n(m: Distances, n: int) -> Tensor | None:
+def _hm_iou_n(m: SplitDistances, n: int) -> Tensor | None:
     """Of a sampler that of its first n samples, where it gave as many."""
     iou = 1 - m.d.sy
     if not m.first:
@@ -167,7 +167,7 @@ class Metric:
     """
 
     masks: Callable[[Masks], Tensor | None] | None = None
-    distances: Callable[[Distances], Tensor | None] | None = None
+    distances: Callable[[SplitDistances], Tensor | None] | None = None
     higher_is_better: bool = False
     in_report: bool = True
     in_comparison: bool = True
@@ -209,7 +209,7 @@ class Columns:
     def __init__(self, seed: int, *, keep_pairs: bool, by_class: bool = False) -> None:
         self.seed, self.keep_pairs = seed, keep_pairs
         self.metrics = {n: m for n, m in METRICS.items() if m.by_class or not by_class}
-        self.parts: list[Distances] = []
+        self.parts: list[SplitDistances] = []
         self.found: dict[str, list[Tensor]] = {name: [] for name in self.metrics}
 
     def add_(self, masks: Masks) -> None:
@@ -219,7 +219,7 @@ class Columns:
             if metric.masks and (values := metric.masks(masks)) is not None:
                 self.found[name].append(values.cpu())
 
-    def join(self) -> tuple[Distances, dict[str, Tensor]]:
+    def join(self) -> tuple[SplitDistances, dict[str, Tensor]]:
         """All batches as one: the distances, and the metrics that are defined."""
         whole, columns = _join(self.parts), dict[str, Tensor]()
         for name, metric in self.metrics.items():
@@ -230,9 +230,9 @@ class Columns:
         return whole, columns
 
 
-def _on_host(m: Masks, seed: int, *, keep_pairs: bool) -> Distances:
+def _on_host(m: Masks, seed: int, *, keep_pairs: bool) -> SplitDistances:
     """The distances of a batch, in the memory of the host."""
-    h, d = m.hypotheses, energy.Distances(m.d.sy.cpu(), m.d.ss.cpu(), m.d.yy.cpu())
+    h, d = m.hypotheses, Distances(m.d.sy.cpu(), m.d.ss.cpu(), m.d.yy.cpu())
     p, code, q = h.prob.cpu(), h.code.cpu(), m.q.cpu()
     first: dict[int, Tensor] = {}
     ss = d.ss
@@ -242,19 +242,19 @@ def _on_host(m: Masks, seed: int, *, keep_pairs: bool) -> Distances:
         first = {n: d.top(n).energy(w, q) for n, w in equal.items()}
         ss = ss[:, :0, :0]
     # a slice is copied, or it would keep the distances of all pairs in memory
-    kept = energy.Distances(d.sy.clone(), ss.clone(), d.yy.clone())
-    return Distances(kept, p, code, q, first, seed)
+    kept = Distances(d.sy.clone(), ss.clone(), d.yy.clone())
+    return SplitDistances(kept, p, code, q, first, seed)
 
 
-def _join(parts: list[Distances]) -> Distances:
+def _join(parts: list[SplitDistances]) -> SplitDistances:
     """All batches as one; batches differ in how many answers were decoded."""
     k = max(part.p.shape[1] for part in parts)
     padded = [(part, k - part.p.shape[1]) for part in parts]
     p = torch.cat([F.pad(part.p, (0, more)) for part, more in padded])
     sy = torch.cat([F.pad(part.d.sy, (0, 0, 0, more), value=1) for part, more in padded])
     ss = torch.cat([F.pad(part.d.ss, (0, more, 0, more), value=1) for part, more in padded])
-    return Distances(
-        energy.Distances(
+    return SplitDistances(
+        Distances(
             sy=sy.masked_fill((p == 0)[:, :, None], 1),  # what was not kept covers nobody
             ss=ss,
             yy=torch.cat([part.d.yy for part in parts]),

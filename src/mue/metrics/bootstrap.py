@@ -5,10 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from mue.errors import MueError
+from mue.metrics import door
+from mue.metrics.door import Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +27,8 @@ class Interval:
 
 
 def interval(
-    values: Float[Tensor, " b"],
-    group: Int[Tensor, " b"],
+    values: Shaped[Array, " b"],
+    group: Shaped[Array, " b"],
     *,
     generator: torch.Generator,
     resamples: int = 1000,
@@ -43,6 +45,7 @@ def interval(
     >>> interval(value, patient, generator=torch.Generator().manual_seed(0))
     Interval(mean=0.6666..., std=0.4714..., low=0.5, high=1.0)
     """
+    values, group = door.tables(values=(values, "b"), group=(group, "b"))
     v = values.double()
     member, times = _resample(group, resamples, generator)
     sums = v.new_zeros(times.shape[1]).index_add_(0, member, v)
@@ -53,7 +56,7 @@ def interval(
 
 def interval_of(
     statistic: Callable[[Tensor], float],
-    group: Int[Tensor, " b"],
+    group: Shaped[Array, " b"],
     *,
     generator: torch.Generator,
     resamples: int = 1000,
@@ -68,6 +71,7 @@ def interval_of(
     >>> interval_of(lambda index: value[index].amax().item(), patient, generator=g)
     Interval(mean=1.0, std=nan, low=1.0, high=1.0)
     """
+    (group,) = door.tables(group=(group, "b"))
     member, times = _resample(group, resamples, generator)
     inputs = torch.arange(len(group), device=group.device)
     values = [statistic(inputs.repeat_interleave(t.long()[member])) for t in times]
@@ -77,8 +81,8 @@ def interval_of(
 
 def _resample(
     group: Int[Tensor, " b"], resamples: int, generator: torch.Generator
-) -> tuple[Int[Tensor, " b"], Float[Tensor, "r g"]]:
-    """Number the groups, and count how often each of them is in each resample."""
+) -> tuple[Int[Tensor, " b"], Float[Tensor, "t g"]]:
+    """Number the g groups, and count how often each of them is in each of t resamples."""
     if not len(group):
         raise MueError("an interval needs at least one value, got none")
     if resamples < 1:
@@ -91,7 +95,7 @@ def _resample(
     return torch.as_tensor(inverse, device=group.device), times
 
 
-def _percentiles(values: Float[Tensor, " r"], level: float) -> tuple[float, float]:
+def _percentiles(values: Float[Tensor, " t"], level: float) -> tuple[float, float]:
     """The range that holds the share `level` of the resamples, as much below it as above."""
     if not 0 < level < 1:
         raise MueError(f"`level` must be between 0 and 1, got {level}")

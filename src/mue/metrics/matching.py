@@ -6,7 +6,6 @@ import numpy as np
 import torch
 from jaxtyping import Float, Shaped
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment  # pyright: ignore
 from torch import Tensor
 
 from mue.errors import MueError
@@ -37,6 +36,8 @@ def hm_iou(
 
 
 def _matched(overlap: NDArray[np.float64]) -> float:
+    from scipy.optimize import linear_sum_assignment  # pyright: ignore  # slow to import
+
     n, r = overlap.shape
     size = math.lcm(n, r)
     square = overlap.repeat(size // n, axis=0).repeat(size // r, axis=1)
