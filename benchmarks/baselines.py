@@ -33,7 +33,8 @@ from mue.data.synthetic.guess import CATEGORIES
 from mue.evaluation.compare import HIGHER, SAMPLES, ComparedModel, Point, best
 from mue.inference.load import bundled, find
 from mue.metrics.bootstrap import Interval
-from mue.plots.comparison import plot_comparison, plot_sample_curve
+from mue.plots.comparison import plot_comparison
+from mue.plots.sample_curve import plot_sample_curve
 from mue.plots.style import save_figure
 from mue.runs.folder import load_config, origin
 from mue.runs.weights import weights_digest

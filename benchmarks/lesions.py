@@ -24,8 +24,9 @@ import mue
 from mue.data.prepared.open import open_prepared
 from mue.inference.load import find
 from mue.metrics.calibration import reliability
-from mue.plots.comparison import plot_reliability, plot_spread
 from mue.plots.history import plot_history
+from mue.plots.reliability import plot_reliability
+from mue.plots.spread import plot_spread
 from mue.plots.style import save_figure
 from mue.runs.folder import commit, load_config, origin
 from mue.runs.log import LOG, LogRecord, read_log, read_validations

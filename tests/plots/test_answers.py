@@ -1,10 +1,9 @@
 import numpy as np
 import pytest
 import torch
-from matplotlib.collections import PathCollection
 
-from mue.modes import ModeRule, Modes, euclidean_distance, modes_of, ungrouped
-from mue.plots.answers import plot_answers, plot_points
+from mue.modes import Modes, euclidean_distance, modes_of, ungrouped
+from mue.plots.answers import plot_answers
 from mue.types import Hypotheses
 
 
@@ -54,26 +53,6 @@ def test_colours_and_classes_are_shown_as_what_they_are():
     )
     shown = plot_answers(torch.rand(1, 1, 4, 4), alone(Hypotheses(classes, prob, code)), "").axes[1]
     np.testing.assert_allclose(np.asarray(shown.images[0].get_array()), classes[0, 0].argmax(dim=0))
-
-
-def test_points_are_plotted_with_their_answers_and_what_is_left_out(words, pixels):
-    y = torch.tensor([[[1.0, 0.0], [0.0, 2.0], [3.0, 3.0]]])
-    h = Hypotheses(y, torch.tensor([[0.75, 0.125, 0.001]]), torch.arange(3)[None])
-    figure = plot_points(
-        torch.tensor([[1.0, 0.5]]), ModeRule("vectors", cut=0.0).group(h), y[:, :2], "points"
-    )
-    (ax,) = figure.axes
-    (dots,) = ax.collections
-    assert isinstance(dots, PathCollection)
-    np.testing.assert_allclose(
-        np.asarray(dots.get_offsets()), y[0, :2]
-    )  # the third is all but impossible
-    sizes = dots.get_sizes()
-    assert sizes[0] / sizes[1] == pytest.approx(0.75 / 0.125)  # area is probability
-    words = words(figure)
-    assert {"0.75", "0.12", "points"} <= set(words)
-    assert any("rest" in word for word in words)
-    assert pixels(figure).std() > 5
 
 
 def test_answers_without_codes_carry_no_number_and_are_said_not_to_be_ranked(hypotheses, words):

@@ -13,9 +13,12 @@ from mue.metrics.calibration import reliability
 from mue.modes import ModeRule
 from mue.plots.answers import plot_answers
 from mue.plots.cases import plot_cases
-from mue.plots.comparison import plot_comparison, plot_reliability, plot_sample_curve, plot_spread
+from mue.plots.comparison import plot_comparison
 from mue.plots.contact_sheet import plot_contact_sheet
 from mue.plots.probabilities import plot_probabilities
+from mue.plots.reliability import plot_reliability
+from mue.plots.sample_curve import plot_sample_curve
+from mue.plots.spread import plot_spread
 from mue.plots.style import image_png, mask_colours, save_figure
 from mue.types import Case, Hypotheses
 

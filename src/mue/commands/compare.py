@@ -80,7 +80,8 @@ def compare(
         device: Where to compute.
         progress: Called with the name of a row, the number of inputs done, and of all.
     """
-    from mue.plots.comparison import plot_comparison, plot_sample_curve
+    from mue.plots.comparison import plot_comparison
+    from mue.plots.sample_curve import plot_sample_curve
     from mue.plots.style import save_figure
 
     began, folder = time.monotonic(), Path(out)

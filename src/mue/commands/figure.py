@@ -179,7 +179,8 @@ def _probabilities(model: LoadedModel, scores: ModeEvaluation) -> Figures:
 
 def _examples(model: LoadedModel, split: Split, by: By) -> Figures:
     """The first inputs of each category with their answers."""
-    from mue.plots.answers import plot_answers, plot_points
+    from mue.plots.answers import plot_answers
+    from mue.plots.points import plot_points
     from mue.plots.tree import plot_tree
 
     predictor, name = model.predictor, model.name
@@ -219,7 +220,8 @@ def _examples(model: LoadedModel, split: Split, by: By) -> Figures:
 
 def _overview(scores: dict[str, RaterEvaluation], split: Split) -> Figures:
     """All models side by side."""
-    from mue.plots.comparison import plot_reliability, plot_spread
+    from mue.plots.reliability import plot_reliability
+    from mue.plots.spread import plot_spread
 
     columns = {name: s.columns for name, s in scores.items()}
     about = f"{len(next(iter(scores.values())).id)} {split} slices"

@@ -41,10 +41,9 @@ _RATER, _MODE = "#ff6b4a", "#4aa8ff"  # bright, to contrast with grey
 def plot_cases(case: Case, modes: Modes, title: str, *, limit: int = 5) -> Figure:
     """A row for each slice: the crop, the masks of its raters, and the modes of the answers.
 
-    The paper's Fig. `LIDC_result`, by mode. Answers are cut at one half. A panel has the outline
-    of the representative and behind it, as fine lines, those of the members. At most the first
-    `limit` modes are shown: `rest`, at the end of a row, is the probability of all that the row
-    does not show. Samples, members or heads that are not grouped (Fig. `LIDC_pu_supp1`) are not
+    The paper's Fig. `LIDC_result`, by mode. A panel has the outline of the representative and
+    behind it, as fine lines, those of the members. At most the first `limit` modes are shown:
+    `rest`, at the end of a row, is the probability of all that the row does not show. Samples, members or heads that are not grouped (Fig. `LIDC_pu_supp1`) are not
     ranked, and have no number.
     """
     shown = modes.top(limit).cpu()

@@ -13,7 +13,7 @@ from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox, ScaledTranslation
 from torch import Tensor
 
-from mue.modes import Modes
+from mue.modes import Modes, masks_of
 from mue.plots.style import GRID, INK, SMALL
 
 CASING = 1.2
@@ -52,9 +52,10 @@ def as_shown(x: Float[Tensor, "c h w"]) -> Float[np.ndarray, "h w *rgb"]:
 
 
 def foreground(y: Float[Tensor, "*b c h w"]) -> Bool[np.ndarray, "*b h w"]:
-    """Answers as masks: cut at one half; of several classes all but the background."""
-    one = y.shape[-3] == 1
-    return (y[..., 0, :, :] > 0.5 if one else y.argmax(dim=-3) > 0).cpu().numpy()
+    """Answers as masks: of several classes all but the background."""
+    c, h, w = y.shape[-3:]
+    masks = masks_of(y.reshape(1, -1, c, h, w), "masks" if c == 1 else "classes")
+    return masks.any(dim=2).reshape(*y.shape[:-3], h, w).cpu().numpy()
 
 
 def show_slice(ax: Axes, x: Float[np.ndarray, "h w *rgb"], window: Bbox | None = None) -> None:

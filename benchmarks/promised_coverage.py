@@ -1,6 +1,6 @@
 """Whether conformal sets hold what they promise, on patients that were not used to find them.
 
-    python benchmarks/coverage.py DATA [--model lidc-exact] [--write]
+    python benchmarks/promised_coverage.py DATA [--model lidc-exact] [--write]
 
 DATA is LIDC-IDRI as `mue data import lidc` prepared it. The model answers the slices of val and
 test once. Then their patients are divided at random, 20 times, into a half that finds the limit up
@@ -94,7 +94,7 @@ def main() -> None:
     )
     text = "\n\n".join(
         [
-            f"    python benchmarks/coverage.py lidc --model {options.model} --write",
+            f"    python benchmarks/promised_coverage.py lidc --model {options.model} --write",
             about,
             markdown(["asked", "covered, mean", "least to most", "modes shown"], rows),
             "As calibrated on val and stored with the model, on the test patients:",
