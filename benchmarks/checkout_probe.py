@@ -3,14 +3,15 @@
     PYTHONPATH=CHECKOUT/src:CHECKOUT/benchmarks python -P checkout_probe.py answers INPUTS OUT
     PYTHONPATH=CHECKOUT/src:CHECKOUT/benchmarks python -P checkout_probe.py speed
 
-It calls only what both checkouts have: `mue.load(name).propose(x, k)`, and for training the code
-with which each checkout measures itself.
+It calls only what both checkouts have: `mue.load(name)`, its `propose` and its `modes`, and for
+training the code with which each checkout measures itself.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from inspect import signature
 from pathlib import Path
 from time import perf_counter
 
@@ -24,21 +25,28 @@ Step = Callable[[], object]
 ANSWERS, CHUNK = 16, 8
 MAX_ANSWERS = ("max_answers", "most")
 """What the largest k is called, now and before."""
+ANSWER = ("y", "prob", "code", "rest")
+MODE = ("y", "prob", "spread", "representative", "mode", "answer_code", "rest")
+"""What is compared of answers and of modes, which are those at the calibrated cut."""
 REPLY = "@reply"
 """Begins a line that the other process waits for; a compiler may print lines of its own."""
 
 
 def answers(inputs: Path, out: Path) -> None:
-    """Write what each model answers to the inputs that are kept under its name."""
+    """Write what each model answers to the inputs that are kept under its name, and its modes."""
     for name, x in load_file(inputs).items():
         predictor = mue.load(name, device="cpu")
         total = next(getattr(predictor, n) for n in MAX_ANSWERS if hasattr(predictor, n))
-        found: dict[str, list[np.ndarray]] = {"y": [], "prob": [], "code": [], "rest": []}
+        k, arrays = min(ANSWERS, total), dict[str, np.ndarray]()
+        as_given = "normalized" in signature(predictor.propose).parameters
+        options = {"normalized": True} if as_given else {}  # before, arrays were never normalized
         for start in range(0, len(x), CHUNK):
-            hypotheses = predictor.propose(x[start : start + CHUNK], min(ANSWERS, total))
-            for key, values in found.items():
-                values.append(getattr(hypotheses, key).numpy())
-        arrays = {key: np.concatenate(values) for key, values in found.items()}
+            batch = x[start : start + CHUNK]
+            found = predictor.propose(batch, k, **options)
+            modes = predictor.modes(batch, k, **options)
+            for kind, of, fields in (("answers", found, ANSWER), ("modes", modes, MODE)):
+                values = {f"{kind} {n} {start}": getattr(of, n).numpy() for n in fields}
+                arrays.update({key: np.ascontiguousarray(v) for key, v in values.items()})
         save_file(arrays, out / f"{name}.safetensors")
 
 

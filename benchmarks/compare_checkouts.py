@@ -2,10 +2,11 @@
 
     python benchmarks/compare_checkouts.py BEFORE AFTER [--speed]
 
-On a CPU, to the bit: answers, probabilities and codes of every bundled model on 64 images of noise,
-and of those of the guessing game on 64 rows of test digits too; the weights that `mue train toy`
-and `toy-vq` end with; every number that `mue demo` writes. Prints a table and exits with 1 where
-anything differs.
+On a CPU, to the bit: answers and modes of every bundled model on 64 images of noise, and of those
+of the guessing game on 64 rows of test digits too; the weights that short trainings end with, of
+presets and by `mue train auto` on prepared data; every number that `mue evaluate`, `mue compare`
+and `mue predict --json` give. Prints a table, in which a field that was renamed is the same if its
+numbers are, and exits with 1 where anything differs.
 
 With `--speed`, on a GPU if there is one, steps of training and 16 answers are timed instead: both
 checkouts are loaded, and take turns. The ratio is after / before; it exits with 1 above `--limit`.
@@ -30,13 +31,37 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 from safetensors.numpy import load_file, save_file
 
 from checkout_probe import REPLY
 
 INPUTS = 64
 SIZES = {"guess": (28, 112), "lidc": (128, 128)}
-TRAINED = ("toy", "toy-vq")
+SHORT = (
+    "--train.steps 100 --train.validate-every 50 --train.validate-inputs 64 --train.log-every 10"
+)
+TRAINED = {
+    **{name: f"{name} {SHORT}" for name in ("toy", "toy-vq", "toy-probunet", "vector")},
+    "guess-quick": f"guess-quick {SHORT.replace('100', '10').replace('50', '5')}",
+    "auto": "auto --data prepared --train.steps 12",
+    "auto-unet": "auto --baseline unet --data prepared --train.steps 12",
+}
+"""Short trainings, by the run folder of each."""
+EXAMPLE = (
+    "data new example --cases 40",
+    "data import folder example --out prepared",
+)
+EVALUATED = {
+    **dict.fromkeys(("guess", "guess-exact", "guess-probunet"), "--inputs 100"),
+    **dict.fromkeys(("toy", "toy-vq", "toy-probunet", "vector"), "--inputs 100"),
+    "auto": "--data prepared",
+}
+COMPARED = {
+    "guess": "guess guess-exact guess-probunet --inputs 20",
+    "auto": "auto auto-unet --data prepared",
+}
+PREDICTED = ("auto", "lidc-exact")
 TIMED = {
     "train guess": 60,
     "train lidc": 60,
@@ -44,7 +69,7 @@ TIMED = {
     "answer lidc-exact": 200,
 }
 """What is timed, and how many calls a repeat has."""
-PASSING = {"seconds", "version", "commit", "torch"}
+PASSING = {"seconds", "version", "commit", "torch", "memory", "per_second"}
 """Keys of a report whose values may differ between two runs of the same code."""
 PROBE = Path(__file__).with_name("checkout_probe.py")
 Tensors = dict[str, NDArray[Any]]
@@ -73,20 +98,21 @@ def environment(checkout: Path, *, gpu: bool = False) -> dict[str, str]:
     return found if gpu else {**found, "CUDA_VISIBLE_DEVICES": ""}
 
 
-def run_both(checkouts: Checkouts, folders: Checkouts, *words: str) -> None:
-    """Run Python in both checkouts side by side."""
+def run_both(checkouts: Checkouts, folders: Checkouts, *words: str) -> list[str]:
+    """Run Python in both checkouts side by side. What each prints."""
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda where: run(*where, *words), zip(checkouts, folders, strict=True)))
+        return list(pool.map(lambda at: run(*at, *words), zip(checkouts, folders, strict=True)))
 
 
-def run(checkout: Path, folder: Path, *words: str) -> None:
-    """Run Python in a checkout, with `folder` as the working directory."""
+def run(checkout: Path, folder: Path, *words: str) -> str:
+    """Run Python in a checkout, with `folder` as the working directory. What it prints."""
     command = [sys.executable, *words]
     done = subprocess.run(  # noqa: S603
         command, cwd=folder, env=environment(checkout), capture_output=True, text=True
     )
     if done.returncode:
         raise SystemExit(f"{checkout}: {' '.join(words)} failed\n{done.stderr}")
+    return done.stdout
 
 
 # --- results --------------------------------------------------------------------------------------
@@ -143,10 +169,13 @@ def compared_reports(what: str, before: Any, after: Any) -> Row:
     off = [k for k in old.keys() & new.keys() if old[k] != new[k]]
     moved = Counter(old[k] for k in old.keys() - new.keys())
     lost = moved - Counter(new[k] for k in new.keys() - old.keys())
-    notes = [f"{'.'.join(k)} was {old[k]}, is {new[k]}" for k in sorted(off)[:3]]
+    notes = [f"{'.'.join(k)} was {old[k]}, is {new[k]}" for k in sorted(off)]
     if lost:
-        notes.append(f"{lost.total()} numbers of renamed keys are gone, such as {next(iter(lost))}")
-    note = "; ".join(notes) or f"{len(old)} numbers, {moved.total()} under new keys"
+        gone = sorted(k for k in old.keys() - new.keys() if old[k] in lost)
+        keys = dict.fromkeys(".".join(part for part in k if not part.isdigit()) for k in gone)
+        notes.append(f"{lost.total()} numbers are gone, of {', '.join(keys)}")
+    note = "".join(f"\n    {note}" for note in notes)
+    note = note or f"{len(old)} numbers, {moved.total()} under new keys"
     return Row(what, not notes, note)
 
 
@@ -161,6 +190,11 @@ def reports(folder: Path) -> dict[str, Any]:
     return found
 
 
+def log(folder: Path) -> list[Any]:
+    """The records of the log of a run."""
+    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+
+
 def compare_results(checkouts: Checkouts, work: Path) -> Iterator[Row]:
     """The rows of the table, as they are found."""
     given = inputs(checkouts[0])
@@ -172,13 +206,28 @@ def compare_results(checkouts: Checkouts, work: Path) -> Iterator[Row]:
     for model in given:
         found = [load_file(folder / f"{model}.safetensors") for folder in folders]
         yield compared(f"answers of {model}", *found)
-    for preset in TRAINED:
-        words = f"-m mue train {preset} --seed 0 --out {preset}".split()
-        run_both(checkouts, folders, *words)
-        found = [load_file(folder / preset / "weights.safetensors") for folder in folders]
-        yield compared(f"weights of mue train {preset}", *found)
-    run_both(checkouts, folders, "-m", "mue", "demo", "--out", "demo")
-    yield compared_reports("mue demo", *(reports(folder / "demo") for folder in folders))
+    mue = ("-m", "mue")
+    for line in EXAMPLE:
+        run_both(checkouts, folders, *mue, *line.split())
+    for name, line in TRAINED.items():
+        run_both(checkouts, folders, *mue, "train", *line.split(), "--seed", "0", "--out", name)
+        found = [load_file(folder / name / "weights.safetensors") for folder in folders]
+        yield compared(f"weights of mue train {name}", *found)
+        yield compared_reports(f"log of mue train {name}", *(log(f / name) for f in folders))
+        yield compared_reports(f"health of mue train {name}", *(reports(f / name) for f in folders))
+    for name, line in EVALUATED.items():
+        said = run_both(checkouts, folders, *mue, "evaluate", name, *line.split(), "--json")
+        yield compared_reports(f"mue evaluate {name}", *map(json.loads, said))
+    for name, line in COMPARED.items():
+        run_both(checkouts, folders, *mue, "compare", *line.split(), "--out", f"compared-{name}")
+        found = [reports(folder / f"compared-{name}") for folder in folders]
+        yield compared_reports(f"mue compare {name}", *found)
+    images = sorted((folders[0] / "example" / "imagesTs").iterdir())[:4]
+    Image.fromarray((255 * given["lidc-exact"][0, 0]).astype(np.uint8)).save(work / "noise.png")
+    for name in PREDICTED:
+        about = [str(path) for path in (images if name == "auto" else [work / "noise.png"])]
+        said = run_both(checkouts, folders, *mue, "predict", name, *about, "--json")
+        yield compared_reports(f"mue predict {name}", *map(json.loads, said))
 
 
 # --- speed ----------------------------------------------------------------------------------------

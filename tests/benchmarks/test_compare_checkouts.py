@@ -42,9 +42,9 @@ def test_a_renamed_key_keeps_its_numbers_and_what_passes_is_not_compared():
 
 def test_a_number_that_changed_or_went_is_found():
     row = compared_reports("demo", {"a": {"tv": 0.25}}, {"a": {"tv": 0.5}})
-    assert (row.same, row.note) == (False, "a.tv was 0.25, is 0.5")
+    assert (row.same, row.note) == (False, "\n    a.tv was 0.25, is 0.5")
     row = compared_reports("demo", {"a": 1, "b": 2}, {"a": 1, "c": 3})
-    assert (row.same, row.note) == (False, "1 numbers of renamed keys are gone, such as 2")
+    assert (row.same, row.note) == (False, "\n    1 numbers are gone, of b")
 
 
 def test_reports_are_compared_whatever_their_files_are_called(tmp_path):
@@ -77,8 +77,9 @@ def test_the_probe_answers_through_the_public_interface(tmp_path):
     compare_checkouts.save_file({"guess-exact": x}, tmp_path / "inputs.safetensors")
     checkout_probe.answers(tmp_path / "inputs.safetensors", tmp_path)
     found = compare_checkouts.load_file(tmp_path / "guess-exact.safetensors")
-    assert found.keys() == {"y", "prob", "code", "rest"}
-    assert found["y"].shape[0] == len(found["rest"]) == 2
+    names = {f"answers {name} 0" for name in checkout_probe.ANSWER}
+    assert found.keys() == names | {f"modes {name} 0" for name in checkout_probe.MODE}
+    assert found["answers y 0"].shape[0] == len(found["modes rest 0"]) == 2
 
 
 def test_the_probe_replies_with_the_seconds_of_a_step(monkeypatch, capsys):
