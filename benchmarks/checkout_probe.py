@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from inspect import signature
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,7 +40,9 @@ def answers(inputs: Path, out: Path) -> None:
         total = next(getattr(predictor, n) for n in MAX_ANSWERS if hasattr(predictor, n))
         k, arrays = min(ANSWERS, total), dict[str, np.ndarray]()
         as_given = "normalized" in signature(predictor.propose).parameters
-        options = {"normalized": True} if as_given else {}  # before, arrays were never normalized
+        options: dict[str, Any] = (
+            {"normalized": True} if as_given else {}
+        )  # before, arrays were never normalized
         for start in range(0, len(x), CHUNK):
             batch = x[start : start + CHUNK]
             found = predictor.propose(batch, k, **options)

@@ -20,22 +20,31 @@ LAYERS = [
     {"nn"},
     {"models", "objective", "data"},
     {"runs"},
-    {"training"},
     {"acceleration"},
     {"inference"},
+    {"training"},
     {"kernels"},
     {"evaluation"},
     {"plots", "service"},
     {"commands"},
     {"cli"},
 ]
+FORBIDDEN = {
+    "inference": {"training"},
+    "evaluation": {"training"},
+    "plots": {"training", "inference", "nn", "models", "kernels"},
+    "service": {"training", "evaluation", "commands", "plots"},
+    "commands": {"training"},
+}
+"""What a room must not import even where the order would let it."""
+EXCEPT = {"commands/train.py", "commands/auto.py", "evaluation/validation.py"}
 LAYER = {name: i for i, names in enumerate(LAYERS) for name in names}
 FRONT = {SRC / "__init__.py", SRC / "__main__.py"}  # the front door may open onto everything
 MODULES = sorted(path for path in SRC.rglob("*.py") if path not in FRONT)
 
 
-def imported(source: str) -> Iterator[str]:
-    """The parts of `mue` that a module imports, in any of the three spellings."""
+def modules(source: str) -> Iterator[str]:
+    """The modules of `mue` that a module imports, in any of the three spellings."""
     for node in ast.walk(ast.parse(source)):
         names: list[str] = []
         if isinstance(node, ast.Import):
@@ -45,9 +54,13 @@ def imported(source: str) -> Iterator[str]:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         for name in names:
             top, _, below = name.partition(".")
-            part = below.partition(".")[0]
-            if top == "mue" and not part.startswith("__"):  # `mue.__version__` is no module
-                yield part
+            if top == "mue" and not below.startswith("__"):  # `mue.__version__` is no module
+                yield below
+
+
+def imported(source: str) -> Iterator[str]:
+    """The rooms of `mue` that a module imports."""
+    return (name.partition(".")[0] for name in modules(source))
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SRC)))
@@ -62,6 +75,23 @@ def test_imports_go_one_way(path: Path):
         assert there == here or LAYER.get(there, len(LAYERS)) < LAYER[here], (
             f"{here} imports {there or 'mue itself'}"
         )
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SRC)))
+def test_what_a_room_must_not_know(path: Path):
+    name = str(path.relative_to(SRC))
+    if name not in EXCEPT:
+        found = FORBIDDEN.get(name.partition("/")[0], set()) & set(imported(path.read_text()))
+        assert not found, f"{name} imports {', '.join(found)}"
+
+
+def test_files_of_one_table_do_not_import_each_other():
+    """A route is added or removed by one file and one line of its table; a reader of images too."""
+    for folder in ("service/routes", "service/middleware"):
+        room = f"{folder.replace('/', '.')}."
+        for path in (SRC / folder).glob("[a-z]*.py"):
+            found = [name for name in modules(path.read_text()) if name.startswith(room)]
+            assert not found, f"{path.relative_to(SRC)} imports {found[0]}"
 
 
 @pytest.mark.parametrize(

@@ -2,20 +2,23 @@
 
 from typing import TypeVar
 
-from mue.training.state import Training
+from mue.config.schema import ComputeConfig
 
 Built = TypeVar("Built")
 
 
-def accelerated(built: Built) -> Built:
-    """`mue.kernels.accelerate(built)`; without that folder, `built`, if its switches are not on."""
+def accelerated(built: Built, compute: ComputeConfig | None = None) -> Built:
+    """`mue.kernels.accelerate(built)`, or `built` where that folder is missing.
+
+    Then no switch of `compute` must be on: a predictor has none.
+    """
     try:
         from mue.kernels import accelerate
     except ModuleNotFoundError as error:
         if error.name != "mue.kernels":
             raise
-        if isinstance(built, Training):
+        if compute is not None:
             for switch in ("kernels", "compile", "cuda_graph"):
-                built.config.compute.resolve(switch, "mue.kernels is not installed")
+                compute.resolve(switch, "mue.kernels is not installed")
         return built
     return accelerate(built)  # pyright: ignore[reportArgumentType, reportReturnType]

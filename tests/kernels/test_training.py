@@ -118,9 +118,9 @@ def test_an_optimizer_step_that_does_not_compile_is_said_in_a_line_and_taken(tin
 def test_a_training_without_the_folder_is_plain_and_refuses_what_only_it_has(tiny, monkeypatch):
     monkeypatch.setitem(sys.modules, "mue.kernels", None)
     training = Training(tiny(), CPU)
-    assert accelerated(training) is training
+    assert accelerated(training, training.config.compute) is training
     with pytest.raises(ValueError, match=r"compute.compile is on, and mue.kernels is not inst"):
-        accelerated(Training(computed(tiny(), compile="on"), CPU))
+        accelerated(training, computed(tiny(), compile="on").compute)
 
 
 @pytest.mark.parametrize("name", ["toy-vq", "toy"])

@@ -11,6 +11,7 @@ from typing import NoReturn
 from mue.commands.train import Interrupted
 from mue.errors import MueError, printable
 from mue.runs.log import NonFiniteError
+from mue.runtime.collectives import env_int
 from mue.runtime.devices import is_out_of_memory
 from mue.training import distributed
 
@@ -51,7 +52,7 @@ def exit_codes(*, debug: bool) -> Generator[None]:
 
 def _fail(sentence: str, code: int, *, once: bool = False, debug: bool = False) -> NoReturn:
     """Exit with a sentence. Of several processes that all know it, the first prints it."""
-    if once and distributed.env_int("RANK", 0) != 0:
+    if once and env_int("RANK", 0) != 0:
         _exit_quietly(code)
     if debug:
         traceback.print_exc()
@@ -68,7 +69,7 @@ def _exit_quietly(code: int) -> NoReturn:
 @contextlib.contextmanager
 def said_once() -> Generator[None]:
     """Let one process of a machine report what is wrong with arguments that all were given."""
-    if distributed.env_int("LOCAL_RANK", 0) == 0:
+    if env_int("LOCAL_RANK", 0) == 0:
         yield
         return
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):

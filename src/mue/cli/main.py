@@ -21,8 +21,8 @@ from mue.cli.progress import progress_bars
 from mue.cli.stdout import StandardOutput
 from mue.cli.train import train_command
 from mue.commands.serve import serve
+from mue.runtime.collectives import env_int
 from mue.runtime.signals import handled, interrupt
-from mue.training import distributed
 from mue.version import __version__
 
 
@@ -86,7 +86,7 @@ def _call(verb: Callable[..., Any], arguments: list[str], prog: str) -> None:
     ending = () if verb is serve else ("SIGTERM", "SIGHUP")  # a server ends by itself
     with (
         handled(ending, interrupt),
-        progress_bars(disable=as_json or distributed.env_int("RANK", 0) != 0) as show,
+        progress_bars(disable=as_json or env_int("RANK", 0) != 0) as show,
     ):
         bars = {"progress": show} if "progress" in signature(verb).parameters else {}
         result = verb(**values, **bars)

@@ -29,8 +29,8 @@ from mue.runs.log import (
     read_validations,
 )
 from mue.runtime.atomic import check_folder
+from mue.runtime.collectives import env_int
 from mue.runtime.devices import Device
-from mue.training import distributed
 
 AUTO = "auto"
 """In place of a preset: chosen from the data."""
@@ -42,7 +42,7 @@ def train_command(arguments: list[str], prog: str) -> None:
         start = _parse_train(arguments, prog)
     name, data = arguments[0], start.keywords["data"]
     config: Config = start.keywords["config"]
-    quiet, began = distributed.env_int("RANK", 0) != 0, time.monotonic()
+    quiet, began = env_int("RANK", 0) != 0, time.monotonic()
     resumed = start.keywords["resume"] and not quiet
     validated = read_validations(start.keywords["out"]) if resumed else []
     with progress_bars(disable=quiet) as show:

@@ -14,8 +14,8 @@ from mue.data.build import build_source
 from mue.data.prepared.open import open_prepared
 from mue.data.prepared.statistics import statistics
 from mue.errors import MueError
+from mue.runtime.collectives import env_int
 from mue.runtime.devices import Device, choose_device
-from mue.training import distributed
 from mue.training.batches import batch_threads
 from mue.training.loop import fit
 from mue.training.state import Training, seeded_learner
@@ -41,7 +41,7 @@ def auto(
         baseline: A baseline by the same settings, in place of our model.
         device: Where it will be trained.
     """
-    where, several = choose_device(device), distributed.env_int("WORLD_SIZE", 1) > 1
+    where, several = choose_device(device), env_int("WORLD_SIZE", 1) > 1
     if minutes is not None and several:
         raise MueError(
             f"--minutes must be left out where several processes train, got {minutes:g}: each "
@@ -68,7 +68,7 @@ def _seconds(config: Config, data: str | Path) -> float:
     source = build_source(
         config.data, "train", seed=seed, device=where, data=data, resident=resident
     )
-    training = accelerated(Training(config, where, learner=seeded_learner(config)))
+    training = accelerated(Training(config, where, learner=seeded_learner(config)), config.compute)
     at: list[float] = []
     with batch_threads(config, source):
         for step in itertools.islice(fit(training, source), _WARM_UP + _TIMED):

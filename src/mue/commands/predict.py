@@ -25,8 +25,8 @@ from mue.inference.inputs import network_input
 from mue.inference.prediction import Prediction
 from mue.inference.writers import FORMATS, Format
 from mue.modes import By
+from mue.runtime.collectives import env_int
 from mue.runtime.devices import Device, choose_device
-from mue.training.distributed import env_int
 from mue.version import __version__
 
 

@@ -175,7 +175,7 @@ def train(
                 _check(folder, config, digest, resume=resume)
                 check_folder(folder)
                 check_folder(folder / FIGURES)
-                training = accelerated(Training(config, device, learner=learner))
+                training = accelerated(Training(config, device, learner=learner), config.compute)
             with group.all_or_none():
                 if group.rank == 0:
                     held.enter_context(locked(folder))
@@ -237,7 +237,7 @@ def _source(
     """The device to train on and the data set, which must be on it."""
     if source is None:
         check_data(config.data, data)
-        device = choose_device(config.compute.device, distributed.env_int("LOCAL_RANK", 0))
+        device = choose_device(config.compute.device, collectives.env_int("LOCAL_RANK", 0))
         seed, resident = config.train.seed, config.compute.resident
         return device, build_source(
             config.data, "train", seed=seed, device=device, data=data, resident=resident

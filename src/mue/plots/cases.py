@@ -43,8 +43,8 @@ def plot_cases(case: Case, modes: Modes, title: str, *, limit: int = 5) -> Figur
 
     The paper's Fig. `LIDC_result`, by mode. A panel has the outline of the representative and
     behind it, as fine lines, those of the members. At most the first `limit` modes are shown:
-    `rest`, at the end of a row, is the probability of all that the row does not show. Samples, members or heads that are not grouped (Fig. `LIDC_pu_supp1`) are not
-    ranked, and have no number.
+    `rest`, at the end of a row, is the probability of all that the row does not show. Samples,
+    members or heads that are not grouped (Fig. `LIDC_pu_supp1`) are not ranked, and have no number.
     """
     shown = modes.top(limit).cpu()
     kind = "mode" if modes.tree.height.isfinite().any() else "answer"

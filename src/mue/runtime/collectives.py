@@ -1,8 +1,24 @@
-"""Reductions over all processes of the process group; the identity for a single process."""
+"""The processes of a command, and reductions over all of them: the identity for one."""
+
+import os
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from mue.errors import MueError
+
+
+def env_int(name: str, default: int | None = None) -> int:
+    """A whole number from the environment; RANK is known before there is a process group."""
+    value = os.environ.get(name, default)
+    try:
+        return int(value)  # pyright: ignore[reportArgumentType]
+    except (TypeError, ValueError):
+        raise MueError(
+            f"{name} must be a whole number in the environment, got {value!r}; "
+            "`torchrun` sets it, and without RANK a single process runs"
+        ) from None
 
 
 def rank() -> int:

@@ -5,7 +5,6 @@ them; `mue.runtime.collectives` reduces over them.
 """
 
 import contextlib
-import os
 from collections.abc import Generator
 from datetime import timedelta
 
@@ -15,7 +14,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from mue.errors import MueError
-from mue.runtime.collectives import all_max_, rank, world
+from mue.runtime.collectives import all_max_, env_int, rank, world
 
 START_SECONDS = ("MUE_START_SECONDS", 600)
 """Environment variable and default of the timeout until each process has taken its first step."""
@@ -29,18 +28,6 @@ class RemoteError(MueError):
 
 class WorkerLostError(RuntimeError):
     """Another process has died or never started: this one cannot continue."""
-
-
-def env_int(name: str, default: int | None = None) -> int:
-    """A whole number from the environment; RANK is known before there is a process group."""
-    value = os.environ.get(name, default)
-    try:
-        return int(value)  # pyright: ignore[reportArgumentType]
-    except (TypeError, ValueError):
-        raise MueError(
-            f"{name} must be a whole number in the environment, got {value!r}; "
-            "`torchrun` sets it, and without RANK a single process runs"
-        ) from None
 
 
 def shorten_timeout_() -> None:

@@ -22,7 +22,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed import HashStore, PrefixStore, Store, TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
-from mue.training.distributed import START_SECONDS, RemoteError, WorkerLostError, env_int, reason
+from mue.runtime.collectives import env_int
+from mue.training.distributed import START_SECONDS, RemoteError, WorkerLostError, reason
 
 
 @dataclass(frozen=True, slots=True)
