@@ -20,6 +20,7 @@ from mue.inference.predictor import Predictor
 from mue.metrics.energy import ged
 from mue.models.build import build_modal
 from mue.models.modal import Modal
+from mue.modes import MIN_PROB
 from mue.nn.backbone import Features
 from mue.nn.codebook import Codebook
 from mue.nn.standardize import StandardizedLinear
@@ -187,7 +188,23 @@ def test_codes_that_are_not_in_use_gain_nothing(lesion_config, val):
     after = folded(predictor, found)
     still = network(after)(val.case(torch.arange(1200)).x).log_prior.exp()[:, CODES:]
     assert still.sum(dim=1).max() < 0.02
+    assert (found.shift[CODES:] == -30).all()  # e^-30 of what they were
+    assert found.shift[:CODES].min() > -1
     assert found.after == pytest.approx(distance(after, val), abs=0.005)
+
+
+def test_a_code_that_was_kept_for_no_input_stays_out_among_those_that_were(lesion_config, val):
+    """It is more probable than a code in use, for some inputs, and kept with them at 0."""
+    predictor = distorted(lesion_config, 6.0, extra=1)
+    network(predictor).prior.bias[CODES] = -12
+    x = val.case(torch.arange(1200)).x
+    h = predictor.propose(x, CODES + 1, min_prob=MIN_PROB, normalized=True)
+    idle = h.prob[h.code == CODES]
+    assert len(idle) > 10
+    assert idle.max() == 0
+    shift = fit_calibration(predictor, val, len(val)).shift
+    assert shift[CODES] == -30
+    assert shift[:CODES].abs().max() < 3
 
 
 class MovedOut(torch.optim.SGD):
@@ -219,7 +236,7 @@ def test_a_mode_whose_first_code_is_shifted_out_keeps_its_other_codes(
 def test_folded_weights_divide_the_logits_and_shift_them(lesion_config):
     predictor = distorted(lesion_config, 1.0, torch.randn(CODES))
     shift = torch.tensor([0.5, -1.0, 0.25, 0.25])
-    after = folded(predictor, Calibration(2.5, shift, 1.0, 0.5, ModesConfig(), 1.0))
+    after = folded(predictor, Calibration(2.5, shift, 1.0, 0.5, ModesConfig(), 1.0, 1))
     x = torch.rand(9, 1, SIDE, SIDE)
     z = network(predictor)(x).log_prior
     expected = (z / 2.5 + shift).log_softmax(dim=1)
@@ -229,7 +246,9 @@ def test_folded_weights_divide_the_logits_and_shift_them(lesion_config):
 def test_folding_changes_the_last_layer_of_the_prior_and_nothing_else(lesion_model):
     predictor = load(lesion_model, device="cpu")
     n = predictor.codes
-    changed = Calibration(2.0, torch.ones(n), 1.0, 0.5, ModesConfig(), 1.0).fold(network(predictor))
+    changed = Calibration(2.0, torch.ones(n), 1.0, 0.5, ModesConfig(), 1.0, 1).fold(
+        network(predictor)
+    )
     assert changed.keys() == {"prior.weight", "prior.bias"}
     state = predictor.network.state_dict()
     assert all(changed[name].shape == state[name].shape for name in changed)
@@ -268,6 +287,30 @@ def test_the_cut_is_that_of_the_best_first_mode_and_what_is_promised_holds_on_va
     assert list(found.modes.limits) == sorted(found.modes.limits)
 
 
+def test_of_equally_good_cuts_the_nearest_to_the_default_is_taken(lesion_config, val):
+    """Bands have no pixel in common, so that every cut makes the same modes."""
+    assert fit_calibration(distorted(lesion_config, 1.0), val, len(val)).modes.cut == 0.5
+
+
+class OneByOne(Slices):
+    """Slices that stand alone, whoever they are of."""
+
+    def case(self, index):
+        return replace(super().case(index), patients=False)
+
+
+def test_patients_weigh_alike_in_what_is_promised(lesion_config, val, honest):
+    """All raters have answers of the model, which leaves one share for the patient who is new."""
+    predictor, alone = distorted(lesion_config, 1.0), OneByOne(open_prepared(honest), "val")
+    by_patient, by_slice = (
+        fit_calibration(predictor, s, 1200, coverage=[0.998]) for s in (val, alone)
+    )
+    assert (by_patient.patients, by_slice.patients) == (300, 1200)
+    assert by_patient.reachable == pytest.approx(300 / 301)
+    assert by_slice.reachable == pytest.approx(1200 / 1201)
+    assert (by_patient.modes.coverage, by_slice.modes.coverage) == ((), (0.998,))
+
+
 def test_a_coverage_that_is_no_share_is_refused(lesion_config, val):
     with pytest.raises(
         ValueError, match=r"`coverage` must be shares between 0 and 1, got \[90.0\]"
@@ -291,7 +334,7 @@ def test_folding_divides_the_score_of_answers_too():
     x, n = torch.rand(4, 1, 8, 8), config.codebook.size
     before, _ = modal.decode_all(modal(x))
     shift = torch.linspace(-1, 1, n)
-    changed = Calibration(2.0, shift, 1.0, 0.5, ModesConfig(), 1.0).fold(modal)
+    changed = Calibration(2.0, shift, 1.0, 0.5, ModesConfig(), 1.0, 1).fold(modal)
     modal.load_state_dict({**modal.state_dict(), **changed})
     after, _ = modal.decode_all(modal(x))
     torch.testing.assert_close(after, (before / 2 + shift).log_softmax(dim=1))

@@ -52,3 +52,17 @@ def test_what_cannot_be_reached_is_not_promised():
     assert limit_for(most - 0.001, score, q, patient) is not None
     assert limit_for(most + 0.001, score, q, patient) is None
     assert reachable(torch.zeros(3, 1), torch.ones(3, 1), ["a", "b", "c"]) == pytest.approx(3 / 4)
+
+
+def test_a_score_at_the_limit_is_covered():
+    score, q = torch.tensor([[0.5, 0.6]]), torch.tensor([[0.75, 0.25]])
+    assert covered(0.5, score, q, ["a"]) == 0.75
+    assert covered(0.499, score, q, ["a"]) == 0
+    assert covered(0.6, score, q, ["a"]) == 1
+
+
+def test_a_share_that_is_enough_but_for_rounding_is_enough():
+    """Of nine patients each has a tenth; eight tenths add up to 0.7999999999999999."""
+    score, q, patient = torch.arange(9.0)[:, None], torch.ones(9, 1), list("abcdefghi")
+    assert limit_for(0.8, score, q, patient) == 7
+    assert limit_for(0.8 + 1e-7, score, q, patient) == 8

@@ -114,21 +114,19 @@ def calibrate_predictor(
     progress: InputsProgress | None = None,
 ) -> Calibrated:
     """Calibrate a model on the val split of its data, or on the first `inputs` of a `source`."""
-    patient: list[str] | None = None
     check_images(predictor.network.axes)
     check_inputs(inputs)
     if data is not None:
         prepared = open_prepared(data)
         source = split_of_data(predictor, prepared, "val")
         inputs, about = len(source), {"data": prepared.digest}
-        patient = [row.patient for row in source.rows]
     elif source is None:
         source = build_source(predictor.config.data, "val", seed=seed, device=predictor.device)
         about = {"inputs": inputs, "seed": seed}
     else:
         about = {"inputs": inputs}
     found = fit_calibration(
-        predictor, source, inputs, coverage=coverage, iou=iou, patient=patient, progress=progress
+        predictor, source, inputs, coverage=coverage, iou=iou, progress=progress
     )
     assert isinstance(predictor.network, Modal)  # `fit_calibration` refuses others
     calibration = {
@@ -138,7 +136,7 @@ def calibrate_predictor(
         "shift": [round(v, 4) for v in found.shift.tolist()],
         "ged_before": found.before,
         "ged_after": found.after,
-        "patients": len(set(patient)) if patient else inputs,
+        "patients": found.patients,
         "reachable_coverage": round(found.reachable, 4),
     }
     config = dataclasses.replace(predictor.config, modes=found.modes)

@@ -39,7 +39,8 @@ class Calibration:
     The temperature is above 1 where the model was overconfident. `before` and `after` are the mean
     energy distances of the prior as trained and as calibrated, on the same inputs. `modes` says
     where the tree of answers is cut, and how many modes must be shown for a coverage; no more than
-    `reachable` of the raters have an answer that is like one of the model's.
+    `reachable` of the raters have an answer that is like one of the model's. `patients` is how many
+    patients, or independent inputs, it was found with.
     """
 
     temperature: float
@@ -48,6 +49,7 @@ class Calibration:
     after: float
     modes: ModesConfig
     reachable: float
+    patients: int
 
     def fold(self, modal: Modal) -> dict[str, Tensor]:
         """The last layers of the prior with the change in them: the model gains no parameter."""
@@ -85,7 +87,6 @@ def fit_calibration(
     *,
     coverage: Sequence[float] = COVERAGE,
     iou: float = AT_LEAST,
-    patient: Sequence[str] | None = None,
     progress: Progress | None = None,
 ) -> Calibration:
     """Find probabilities, modes and how many of them to show, from inputs not trained on.
@@ -97,8 +98,7 @@ def fit_calibration(
 
     Then the tree is cut where the first mode agrees best with the raters (`dice_top`), and for each
     `coverage` the limit is found up to which modes must be shown (`conformal`), where an answer is
-    that of a rater from an overlap of `iou` on. Inputs of one `patient` are not independent; by
-    default each stands alone.
+    that of a rater from an overlap of `iou` on. Inputs of one patient are not independent.
 
     `source` holds images that the model was not trained on; the first `count` of them are used.
     """
@@ -112,6 +112,7 @@ def fit_calibration(
         raise MueError(f"`coverage` must be shares between 0 and 1, got {list(coverage)}")
     k = min(MAX_ANSWERS, n)
     batches: list[_Batch] = []
+    patient: list[str] = []  # of each input, or the input itself
     idle = torch.full((n,), _IDLE, dtype=torch.float64)
     request = Request(torch.arange(count, device=source.device), k, batch=_BATCH)
     for each in answered(predictor, source, request, progress=progress):
@@ -120,6 +121,7 @@ def fit_calibration(
         d = distances(s, ys)
         tensors = (d.sy, d.ss, d.yy, dice(s, ys), case.q, h.prob)
         sy, ss, yy, dice_scores, q, p = (t.cpu().double() for t in tensors)
+        patient += case.group if case.patients else case.id
         code = h.code.clone().cpu()  # a copy outside inference mode, for autograd
         idle[code[p > _TINY]] = 0
         batches.append(_Batch(sy, ss, yy, dice_scores, q, p.clamp_min(_TINY).log(), code))
@@ -154,12 +156,19 @@ def fit_calibration(
     score = torch.cat(
         [ranked_before(1 - b.sy, m.mode, m.prob, iou) for b, m in zip(batches, found, strict=True)]
     )
-    q, patient = torch.cat([b.q for b in batches]), patient or [str(i) for i in range(count)]
+    q = torch.cat([b.q for b in batches])
     limits = {c: limit_for(c, score, q, patient) for c in sorted(set(coverage))}
     kept = {c: limit for c, limit in limits.items() if limit is not None}
     modes = ModesConfig(cut=cut, iou=iou, coverage=tuple(kept), limits=tuple(kept.values()))
-    reach = reachable(score, q, patient)
-    return Calibration(temperature.item(), moved.float(), before, loss().item(), modes, reach)
+    return Calibration(
+        temperature=temperature.item(),
+        shift=moved.float(),
+        before=before,
+        after=loss().item(),
+        modes=modes,
+        reachable=reachable(score, q, patient),
+        patients=len(set(patient)),
+    )
 
 
 def _modes(b: _Batch, prob: Tensor, tree: Tree, cut: float) -> Modes:
