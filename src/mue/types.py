@@ -179,6 +179,18 @@ class Hypotheses:
 
     def __post_init__(self) -> None:
         """Refuse probabilities in a wrong order, or that are none."""
+        self.check()
+
+    @classmethod
+    def unchecked(cls, y: Tensor, prob: Tensor, code: Tensor) -> Hypotheses:
+        """The same without the checks, which wait for the device, for who checks or sorts later."""
+        made = object.__new__(cls)
+        for field, value in zip(fields(cls), (y, prob, code), strict=True):
+            object.__setattr__(made, field.name, value)
+        return made
+
+    def check(self) -> None:
+        """Refuse what is not valid."""
         if not (self.prob >= 0).all():
             raise MueError("`prob` must be a number of at least 0 for each answer")
         if (self.prob[:, 1:] > self.prob[:, :-1]).any():

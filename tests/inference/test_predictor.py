@@ -10,12 +10,14 @@ from mue.config.schema import DataConfig, ModelConfig, ModesConfig, ObjectiveCon
 from mue.data.build import build_source
 from mue.errors import MueError
 from mue.inference.load import bundled, find, load
-from mue.inference.predictor import Answers, Predictor, _reorder_
+from mue.inference.predictor import Predictor
+from mue.inference.volume import _reorder_
 from mue.models.build import build_modal
 from mue.models.modal import Modal
 from mue.models.probunet import ProbUNet
 from mue.modes import ModeRule
 from mue.runtime.devices import choose_device
+from mue.types import Hypotheses
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +158,7 @@ def test_an_image_beyond_the_memory_is_refused_before_it_is_full(
     predictor, x = load(baselines[name], device="cpu"), torch.zeros(1, 1, side, side)
     maps = 2 if (name, side) == ("exact", 8192) else 7
     needed = 4 * maps * predictor.config.model.levels[0] * side**2
-    monkeypatch.setattr("mue.inference.predictor.physical_memory", lambda: needed - 1)
+    monkeypatch.setattr("mue.inference.forward.physical_memory", lambda: needed - 1)
     with pytest.raises(MueError, match=f"1 image.* of {side} x {side} pixels take about .* GiB"):
         predictor.propose(x, k=1)
 
@@ -165,7 +167,7 @@ def test_the_answers_to_a_volume_must_fit_into_the_memory(trained, monkeypatch):
     """Of 2000 slices of 16 x 16 a slice alone would fit: 2 bytes a pixel for each of 6 codes."""
     predictor, x = load(trained, device="cpu"), torch.zeros(2000, 1, 16, 16)
     needed = 2 * 6 * 2000 * 16 * 16
-    monkeypatch.setattr("mue.inference.predictor.physical_memory", lambda: needed - 1)
+    monkeypatch.setattr("mue.inference.forward.physical_memory", lambda: needed - 1)
     with pytest.raises(MueError, match=r"the answers to 2000 slices take about 0 GiB of memory"):
         predictor.modes(x, volume=True)
 
@@ -302,9 +304,9 @@ def test_slices_weigh_as_much_as_their_answers_differ(predictor, monkeypatch):
     y = torch.zeros(2, 1, 2, 1, 2, 2)
     y[1, 0, 0, 0, 0] = 1
     prob = torch.tensor([[[0.9, 0.1]], [[0.25, 0.75]]])
-    found = iter([Answers(y[i], prob[i], torch.tensor([[0, 1]])) for i in range(2)])
-    monkeypatch.setattr(predictor, "_codes_of", lambda *_: torch.tensor([0, 1]))
-    monkeypatch.setattr(predictor, "_of_codes", lambda *_: next(found))
+    found = iter([Hypotheses.unchecked(y[i], prob[i], torch.tensor([[0, 1]])) for i in range(2)])
+    monkeypatch.setattr(predictor._forward, "codes_of_volume", lambda *_: torch.tensor([0, 1]))
+    monkeypatch.setattr(predictor._forward, "of_codes", lambda *_: next(found))
     modes = predictor.modes(torch.rand(2, 1, 2, 2), volume=True)
     torch.testing.assert_close(modes.prob, torch.tensor([[0.75, 0.25]]))
 
@@ -312,9 +314,11 @@ def test_slices_weigh_as_much_as_their_answers_differ(predictor, monkeypatch):
 def test_slices_whose_answers_all_agree_weigh_the_same(predictor, monkeypatch):
     prob = torch.tensor([[[0.9, 0.1]], [[0.2, 0.8]]])
     code = torch.tensor([[0, 1]])
-    found = iter([Answers(torch.zeros(1, 2, 1, 2, 2), prob[i], code) for i in range(2)])
-    monkeypatch.setattr(predictor, "_codes_of", lambda *_: code[0])
-    monkeypatch.setattr(predictor, "_of_codes", lambda *_: next(found))
+    found = iter(
+        [Hypotheses.unchecked(torch.zeros(1, 2, 1, 2, 2), prob[i], code) for i in range(2)]
+    )
+    monkeypatch.setattr(predictor._forward, "codes_of_volume", lambda *_: code[0])
+    monkeypatch.setattr(predictor._forward, "of_codes", lambda *_: next(found))
     modes = predictor.modes(torch.rand(2, 1, 2, 2), volume=True, by="code")
     torch.testing.assert_close(modes.prob, torch.tensor([[0.55, 0.45]]))
 

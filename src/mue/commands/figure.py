@@ -21,7 +21,7 @@ from mue.evaluation.compare import latent_samples, single_pass
 from mue.evaluation.known import ModeEvaluation, evaluate_modes
 from mue.evaluation.raters import RaterEvaluation, evaluate_raters
 from mue.inference.load import find
-from mue.inference.predictor import SAMPLES, Predictor
+from mue.inference.predictor import MODE_SAMPLES, Predictor
 from mue.metrics.calibration import reliability
 from mue.models.probunet import ProbUNet
 from mue.modes import By
@@ -148,7 +148,7 @@ def _title(model: LoadedModel, k: int | None = None) -> str:
     kind, k = _kind(model), None if k is None else _count(model, k)
     if k is not None:
         return f"{model.name}: " + (f"top {k}" if kind == "top" else f"{k} {kind}, not ranked")
-    of = "" if kind == "top" else f" of {_count(model, SAMPLES)} {kind}"
+    of = "" if kind == "top" else f" of {_count(model, MODE_SAMPLES)} {kind}"
     return f"{model.name}: modes{of}"
 
 

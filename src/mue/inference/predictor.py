@@ -1,24 +1,23 @@
-"""A trained network that answers inputs."""
+"""A trained network that answers inputs, and groups its answers into modes."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from numbers import Integral, Real
-from typing import cast, get_args, overload
+from typing import get_args, overload
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from mue.config.schema import Config
 from mue.errors import MueError
-from mue.inference import strips
-from mue.inference.decoding import for_inference
+from mue.inference.forward import MAX_DECODED, ForwardPass
 from mue.inference.inputs import AnyImage, network_batch
+from mue.inference.volume import volume_answers
 from mue.models.heads import Heads
-from mue.models.modal import Modal, View, top_codes
+from mue.models.modal import Modal
 from mue.models.probunet import ProbUNet
 from mue.modes import (
     MIN_PROB,
@@ -33,33 +32,16 @@ from mue.modes import (
     modes_of,
     ranking,
 )
-from mue.objective import pixel_values
-from mue.runtime.devices import physical_memory, threads_for
 from mue.types import Hypotheses
 
 MAX_SAMPLES = 4096
 """Maximum number of samples of a baseline for an input."""
-SAMPLES = 100
+MODE_SAMPLES = 100
 """How many samples of a baseline modes are formed of, where nothing else is said."""
-_MAPS, _MAPS_IN_STRIPS = 7, 2  # feature maps of the first level in memory at once, as measured
-_MAX_DECODED = 64  # codes that are all decoded: leaving some out would wait for the device
-
-
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """The tensors of `Hypotheses`, before they are checked."""
-
-    y: Float[Tensor, "b k *y"]
-    prob: Float[Tensor, "b k"]
-    code: Int[Tensor, "b k"]
 
 
 class Predictor:
-    """A trained network and the configuration it was trained with. No call depends on another.
-
-    With `half` a network of ours is rounded as a whole, once: each call would have to round its
-    weights again otherwise. What decides probabilities is computed in float32 either way.
-    """
+    """A trained network and the configuration it was trained with. No call depends on another."""
 
     cuda_graph = False
     """Whether repeated calls are captured as CUDA graphs."""
@@ -67,17 +49,15 @@ class Predictor:
     def __init__(
         self, network: Modal | ProbUNet | Heads, config: Config, *, half: bool = False
     ) -> None:
-        self.network = for_inference(network)
+        self._forward = ForwardPass(network, config, half=half)
+        self.network = self._forward.network
         self.config = config
         self.half = half
-        self._rounded = half and isinstance(network, Modal)
-        if self._rounded:
-            self.network.to(dtype=self._half_dtype)
 
     @property
     def device(self) -> torch.device:
         """Where it computes."""
-        return next(self.network.parameters()).device
+        return self._forward.device
 
     @property
     def codes(self) -> int:
@@ -154,10 +134,10 @@ class Predictor:
         if not isinstance(min_prob, Real) or not 0 <= min_prob <= 1:
             raise MueError(f"`min_prob` must be a probability, 0 to 1, got {min_prob!r}")
         generator = generator or torch.Generator().manual_seed(0)
-        found = self._answers(
-            self._batch(image, normalized=normalized), k, float(min_prob), generator
-        )
-        return Hypotheses(found.y, found.prob, found.code)
+        x = self._batch(image, normalized=normalized)
+        found = self._answers(x, k, float(min_prob), generator)
+        found.check()
+        return found
 
     def modes(
         self,
@@ -186,18 +166,13 @@ class Predictor:
         for name, value in (("cut", cut), ("coverage", coverage)):
             if value is not None and not isinstance(value, Real):
                 raise MueError(f"`{name}` must be a number, got {value!r}")
-        if coverage is not None and (by == "code" or cut not in (None, self.cut)):
-            raise MueError(
-                "`coverage` is promised of modes at the calibrated cut; leave out `by` and `cut`"
-            )
-        limit = None if coverage is None else self.limit_for(coverage)
+        limit = None if coverage is None else self.limit_for(coverage, by=by, cut=cut)
         k = self._count(self._all_answers if k is None else k)
-        h: Hypotheses | Answers
         if volume:
             x = self._batch(image, normalized=normalized)
-            h = self._volume(x, k, generator, on_slice or (lambda _: None))
+            h = self._volume(x, k, generator, on_slice)
         else:
-            min_prob = MIN_PROB if k > _MAX_DECODED else 0.0
+            min_prob = MIN_PROB if k > MAX_DECODED else 0.0
             h = self.propose(
                 image, k, min_prob=min_prob, generator=generator, normalized=normalized
             )
@@ -207,7 +182,13 @@ class Predictor:
     @property
     def _all_answers(self) -> int:
         """How many answers modes are formed of, where nothing else is said."""
-        return min(self.max_answers, SAMPLES if self.is_sampler else MAX_SAMPLES)
+        return min(self.max_answers, MODE_SAMPLES if self.is_sampler else MAX_SAMPLES)
+
+    def _answers(
+        self, x: Tensor, k: int, min_prob: float, generator: torch.Generator
+    ) -> Hypotheses:
+        """What the network answers, not checked."""
+        return self._forward.answers(x, k, min_prob, generator)
 
     @torch.inference_mode()
     def _volume(
@@ -215,104 +196,26 @@ class Predictor:
         slices: Float[Tensor, "d c h w"],
         k: int,
         generator: torch.Generator | None,
-        on_slice: Callable[[int], None],
-    ) -> Answers:
-        """Answers to a volume, each of one code in all slices, which are stacked along the height.
+        on_slice: Callable[[int], None] | None,
+    ) -> Hypotheses:
+        """The answers to a volume."""
+        if isinstance(self.network, Modal):
+            codes = self._forward.codes_of_volume(slices, k)
 
-            p(c | volume) = sum_s w_s p(c | x_s),  w_s ~ sum of e (1 - e) over the pixels of slice s
+            def answer(x: Tensor) -> Hypotheses:
+                return self._forward.of_codes(x, codes)
+        else:
+            state = (generator or torch.Generator().manual_seed(0)).get_state()
 
-        where e is its expected mask. The mean keeps shares of raters what they are, and no single
-        slice can rule out a code, as it could in a product. The weight leaves the choice to the
-        slices in which the answers differ: in the others it does not matter. Members, heads and
-        samples are as probable as they were, and by the same random numbers in every slice.
-        """
-        codes = self._codes_of(slices, k) if isinstance(self.network, Modal) else None
-        (d, _, h, w), y = slices.shape, None
-        probs, weights = list[Tensor](), list[Tensor]()
-        state = (generator or torch.Generator().manual_seed(0)).get_state()
-        for i, x in enumerate(slices.split(1)):
-            if codes is None:
+            def answer(x: Tensor) -> Hypotheses:
                 same = torch.Generator()
                 same.set_state(state)
-                found = self._answers(x, k, 0.0, same)
-            else:
-                found = self._of_codes(x, codes)
-            if y is None:
-                shape = (1, *found.y.shape[1:3], d * h, w)
-                self._require_memory(2 * math.prod(shape), f"the answers to {d} slices")
-                y = torch.empty(shape, dtype=torch.float16, device=x.device)
-            y[..., i * h : (i + 1) * h, :] = found.y
-            share = (found.prob / found.prob.sum()).to(found.y.dtype)
-            expected = torch.einsum("bk,bk...->b...", share, found.y).float()
-            weights.append((expected * (1 - expected)).clamp_min(0).sum())
-            probs.append(found.prob[0])
-            on_slice(i + 1)
-        weight = torch.stack(weights).double()
-        weight = weight / weight.sum() if weight.sum() > 0 else torch.full_like(weight, 1 / d)
-        prob = (weight[:, None] * torch.stack(probs).double()).sum(dim=0).float()
-        code = torch.full_like(prob, -1, dtype=torch.long) if codes is None else codes
-        order = prob.argsort(descending=True, stable=True)
-        _reorder_(cast("Tensor", y), order.tolist())
-        return Answers(cast("Tensor", y), prob[None, order], code[None, order])
+                return self._answers(x, k, 0.0, same)
 
-    def _codes_of(self, slices: Float[Tensor, "d c h w"], k: int) -> Int[Tensor, " k"]:
-        """The codes that are decoded in every slice of a volume: all, or the most probable."""
-        network = cast("Modal", self.network)
-        if network.max_answers <= min(k, _MAX_DECODED):
-            return torch.arange(network.max_answers, device=slices.device)
-        prior = torch.stack([self._view(x).log_prior[0].exp() for x in slices.split(1)]).mean(dim=0)
-        prob, code = prior.topk(min(k, _MAX_DECODED))
-        return code[: max(1, int((prob >= MIN_PROB).sum()))]
-
-    def _view(self, x: Float[Tensor, "1 c h w"]) -> View:
-        """The features of an image and its prior."""
-        self._check_memory(x)
-        x, network = x.to(self._half_dtype) if self._rounded else x, cast("Modal", self.network)
-        if strips.is_large(network, x):
-            return strips.view(network, x)
-        with self._precision():
-            return network(x)
-
-    def _check_memory(self, x: Tensor) -> None:
-        """Refuse an image that the feature maps of a U-Net leave no memory for, before it is full.
-
-        A system that has none left ends a process without a word.
-        """
-        model = self.config.model
-        if model.backbone != "unet" or x.ndim < 4:
-            return
-        large = strips.is_large(self.network, x)
-        pixels, maps = x.shape[-1] * x.shape[-2], _MAPS_IN_STRIPS if large else _MAPS
-        needed = 4 * maps * model.levels[0] * pixels * (1 if large else len(x))
-        self._require_memory(needed, f"{len(x)} image(s) of {x.shape[-2]} x {x.shape[-1]} pixels")
-
-    def _require_memory(self, needed: int, what: str) -> None:
-        """Refuse what takes more memory than the machine has, where that is known."""
-        memory = None if self.device.type == "cuda" else physical_memory()
-        if memory is not None and needed > memory:
-            raise MueError(
-                f"{what} take about {needed / 2**30:.0f} GiB of memory with this model, and this "
-                f"machine has {memory / 2**30:.0f}; crop them, or give fewer at once"
-            )
-
-    def _of_codes(self, x: Float[Tensor, "1 c h w"], code: Int[Tensor, " k"]) -> Answers:
-        """The answers of certain codes, in that order."""
-        network, view = cast("Modal", self.network), self._view(x)
-        log_prior, codes = view.log_prior, network.codebook.codes[code][None]
-        if strips.is_large(network, x):
-            y = strips.answers(network, view, codes, self._pixels)
-        else:
-            with self._precision():
-                if network.score is None:
-                    logits = network.decode(view, codes)
-                else:
-                    log_prior, every = network.decode_all(view)
-                    logits = every[:, code]
-            y = self._pixels(logits.float())
-        return Answers(y, log_prior.exp()[:, code], code[None])
+        return volume_answers(slices, answer, on_slice or (lambda _: None))
 
     @torch.inference_mode()
-    def group(self, h: Hypotheses | Answers, *, by: By = "mode", cut: float | None = None) -> Modes:
+    def group(self, h: Hypotheses, *, by: By = "mode", cut: float | None = None) -> Modes:
         """Group answers of this model by its rule, or at another `cut`."""
         rule = self.rule if cut is None else replace(self.rule, cut=cut)
         tree, ranked = self._ranked(h.y, h.prob, rule, by)
@@ -355,8 +258,14 @@ class Predictor:
             return chosen
         return 2 * self.config.objective.deviation if self.kind == "vectors" else 0.5
 
-    def limit_for(self, coverage: float) -> tuple[float, float]:
+    def limit_for(
+        self, coverage: float, *, by: By = "mode", cut: float | None = None
+    ) -> tuple[float, float]:
         """The least calibrated coverage that is enough, and the limit of `Modes.first` for it."""
+        if by == "code" or cut not in (None, self.cut):
+            raise MueError(
+                "`coverage` is promised of modes at the calibrated cut; leave out `by` and `cut`"
+            )
         known = self.config.modes.coverage
         if not known:
             raise MueError(
@@ -370,30 +279,6 @@ class Predictor:
             f"`coverage` must be in (0, {known[-1]:g}], the highest that this model was calibrated "
             f"for, got {coverage:g}; `mue calibrate --coverage` asks for more where it is reachable"
         )
-
-    def _answers(self, x: Tensor, k: int, min_prob: float, generator: torch.Generator) -> Answers:
-        """What the network proposes for inputs as it takes them."""
-        self._check_memory(x)
-        if self._rounded:
-            x = x.to(self._half_dtype)
-        if strips.is_large(self.network, x):
-            return self._large(x, k, min_prob if len(x) == 1 else 0.0)
-        with self._precision(), threads_for(x.shape, self.config.model.finest):
-            found = self.network.propose(x, k, min_prob=min_prob, generator=generator)
-        return Answers(self._pixels(found.logits.float()), found.prob.float(), found.code)
-
-    def _large(self, x: Tensor, k: int, min_prob: float) -> Answers:
-        """The same for large images, one after another."""
-        found: list[Answers] = []
-        for image in x.split(1):
-            network = cast("Modal", self.network)
-            view = self._view(image)
-            prob, code = top_codes(view.log_prior, k, min_prob)
-            y = strips.answers(network, view, network.codebook.codes[code], self._pixels)
-            found.append(Answers(y, prob, code))
-        if len(found) == 1:
-            return found[0]
-        return Answers(*(torch.cat([getattr(f, n) for f in found]) for n in ("y", "prob", "code")))
 
     @torch.inference_mode()
     def densities(
@@ -416,19 +301,7 @@ class Predictor:
             )
         generator = generator or torch.Generator().manual_seed(0)
         x = self._batch(image, normalized=normalized)
-        with self._precision(), threads_for(x.shape, self.config.model.finest):
-            found = self.network.sample(x, self._count(k), generator)
-        return self._pixels(found.logits.float()), found.log_density - found.peak[:, None]
-
-    @property
-    def _half_dtype(self) -> torch.dtype:
-        """Half precision: with 11 bits on a GPU, with 8 on a CPU."""
-        return torch.float16 if self.device.type == "cuda" else torch.bfloat16
-
-    def _precision(self) -> torch.autocast:
-        """Autocast, with `half` and a network whose weights stay in float32."""
-        enabled = self.half and not self._rounded
-        return torch.autocast(self.device.type, dtype=self._half_dtype, enabled=enabled)
+        return self._forward.samples(x, self._count(k), generator)
 
     def _count(self, k: int | None) -> int:
         """The number of answers, by default 8 or all there are; refused outside 1..max_answers."""
@@ -440,24 +313,8 @@ class Predictor:
             )
         return int(k)
 
-    def _pixels(self, logits: Float[Tensor, "b k *y"]) -> Float[Tensor, "b k *y"]:
-        """What an answer is, by the likelihood that it was learned with."""
-        return pixel_values(logits, self.config.objective.likelihood)
-
     def _batch(self, image: AnyImage, *, normalized: bool) -> Tensor:
         """The input as a batch that the network takes; else refused."""
         return network_batch(
             image, self.config, axes=self.network.axes, device=self.device, normalized=normalized
         )
-
-
-def _reorder_(y: Float[Tensor, "1 k *y"], order: list[int]) -> None:
-    """Put answers into an order in place: a second copy of a volume's may not fit into memory."""
-    placed = set[int]()
-    for start in range(len(order)):
-        first, at = y[:, start].clone() if start not in placed else None, start
-        while at not in placed:
-            placed.add(at)
-            after = order[at]
-            y[:, at] = first if after == start and first is not None else y[:, after]
-            at = after

@@ -13,11 +13,12 @@ from typing import Any, Generic, TypeVar, cast
 import torch
 from torch import Tensor
 
-from mue.inference.predictor import Answers, Predictor
+from mue.inference.predictor import Predictor
 from mue.kernels.graphs import CudaGraph
 from mue.kernels.plan import first_line
 from mue.models.modal import Modal
 from mue.modes import By, ModeRule, Ranking, Tree
+from mue.types import Hypotheses
 
 _SMALL = 1 << 21
 """Elements in the answers up to which a GPU waits for the host, and a graph pays."""
@@ -57,14 +58,16 @@ class GraphPredictor(Predictor):
         self._lock = Lock()  # a graph has one buffer for each of its inputs
         self._captures = True
 
-    def _answers(self, x: Tensor, k: int, min_prob: float, generator: torch.Generator) -> Answers:
+    def _answers(
+        self, x: Tensor, k: int, min_prob: float, generator: torch.Generator
+    ) -> Hypotheses:
         elements = x.numel() // x.shape[1] * k * self.config.model.c_out
         if min_prob > 0 or elements > _SMALL or not self._captures:
             return super()._answers(x, k, min_prob, generator)
         answer = super()._answers
         with self._lock:
             found = self._replay("answers", lambda x: answer(x, k, 0.0, generator), x, by=k)
-            return _copy(found)
+            return Hypotheses.unchecked(*(t.clone() for t in (found.y, found.prob, found.code)))
 
     def _ranked(self, y: Tensor, prob: Tensor, rule: ModeRule, by: By) -> tuple[Tree, Ranking]:
         if by == "code" or y.numel() > _GROUPED or not self._captures:

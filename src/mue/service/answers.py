@@ -13,7 +13,6 @@ from PIL import Image
 from torch import Tensor
 
 from mue.config.schema import Config
-from mue.errors import MueError
 from mue.inference.masks import class_names, label_map
 from mue.inference.predictor import Predictor
 from mue.modes import By, Modes
@@ -77,16 +76,13 @@ def rank(
     coverage: float | None,
 ) -> Modes:
     """The modes that are asked for, of those of all answers at the calibrated cut."""
-    if coverage is not None and (by == "code" or cut not in (None, predictor.cut)):
-        raise MueError(
-            "`coverage` is promised of modes at the calibrated cut; leave out `by` and `cut`"
-        )
+    shown = None if coverage is None else predictor.limit_for(coverage, by=by, cut=cut)
     if by == "code":
         modes = modes.by_code()
     elif cut is not None:
         modes = modes.at(cut)
-    if coverage is not None:
-        promised, limit = predictor.limit_for(coverage)
+    if shown is not None:
+        promised, limit = shown
         return modes.first(limit, coverage=promised)
     return modes.top(k)
 

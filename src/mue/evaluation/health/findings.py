@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mue.evaluation.health.measured import CodeHealth, Measured
-from mue.inference.predictor import SAMPLES, Predictor
+from mue.inference.predictor import MODE_SAMPLES, Predictor
 from mue.metrics.bootstrap import Interval
 from mue.metrics.modes import mode_tv
 
@@ -29,7 +29,7 @@ PRIOR_TV = 0.2
 together."""
 MODE_TV, MODE_TV_P95 = 0.05, 0.1
 """Where probabilities are known: what `mode_tv` may be, its mean and its 95th percentile. For a
-sampler as much is added as the shares of its samples may scatter by, 1 / sqrt(SAMPLES)."""
+sampler as much is added as the shares of its samples may scatter by, 1 / sqrt(MODE_SAMPLES)."""
 OVERFIT, OVERFIT_CUT = 0.5, 0.1
 """By how much the energy distance may be larger on held-back inputs: shares of that on training
 inputs, and of the cut of the modes."""
@@ -137,7 +137,7 @@ def _wrong_prior(held: Measured, predictor: Predictor) -> Iterator[Finding]:
         calibrate = "Train on more inputs or stop earlier: this model is calibrated already."
     gap = held.predicted - held.observed
     bias, known = held.interval(gap), held.of_known()
-    scatter = SAMPLES**-0.5 if predictor.is_sampler else 0.0
+    scatter = MODE_SAMPLES**-0.5 if predictor.is_sampler else 0.0
     prior, by_mode = held.of_codes(held.prior), held.of_codes(held.by_mode)
     tv = mode_tv(prior[None], by_mode[None]).item()
     if bias.low > UNCALIBRATED or bias.high < -UNCALIBRATED:

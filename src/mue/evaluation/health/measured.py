@@ -18,7 +18,7 @@ from mue.evaluation.answered import (
     joint_distances,
     spaced_items,
 )
-from mue.inference.predictor import SAMPLES, Predictor
+from mue.inference.predictor import MODE_SAMPLES, Predictor
 from mue.metrics.bootstrap import Interval, interval
 from mue.metrics.energy import Distances, energy_distance
 from mue.metrics.modes import distinct, mode_probabilities, mode_tv
@@ -169,7 +169,7 @@ class Measuring:
 
     def __init__(self, predictor: Predictor, source: Source, inputs: int) -> None:
         self.predictor = predictor
-        k = SAMPLES if predictor.is_sampler else min(MAX_ANSWERS, predictor.max_answers)
+        k = MODE_SAMPLES if predictor.is_sampler else min(MAX_ANSWERS, predictor.max_answers)
         items = spaced_items(source, inputs)
         self.request = Request(items, k, min_prob=min_prob(k), batch=_BATCH)
         self._found: list[tuple[Tensor, ...]] = []
