@@ -116,16 +116,55 @@ METHOD = [
     "models/posterior.py",
     "models/learner.py",
     "objective.py",
+    "training/step.py",
     "training/loop.py",
 ]
+PROCESSES = ("torch.distributed", "mue.runtime.collectives", "mue.training.distributed")
+THREADS = ("mue.training.rendezvous", "mue.data.prefetch")
 
 
 def test_the_method_is_read_in_one_sitting():
     texts = [(SRC / name).read_text() for name in METHOD]
     assert sum(len(text.splitlines()) for text in texts) < 1000
     for name, text in zip(METHOD, texts, strict=True):
-        found = re.findall("cuda|stream|triton|compile|rank", text, re.IGNORECASE)
+        found = re.findall("cuda|stream|triton|compile|rank|process", text, re.IGNORECASE)
         assert not found, f"{name} says {found[0]}"
+
+
+@pytest.mark.parametrize("name", METHOD)
+def test_the_method_imports_no_processes_directly_or_through_another_module(name: str):
+    """What it imports of `mue` is defined where it is imported from, not passed on there."""
+    for node in ast.walk(ast.parse((SRC / name).read_text())):
+        if isinstance(node, ast.Import):
+            pairs = [(alias.name, "") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            pairs = [(str(node.module), alias.name) for alias in node.names]
+        else:
+            continue
+        for module, imported_name in pairs:
+            spelled = f"{module}.{imported_name}"
+            assert not spelled.startswith(PROCESSES + THREADS), f"{name} imports {spelled}"
+            if module.startswith("mue."):
+                source = SRC.joinpath(*module.split(".")[1:]).with_suffix(".py").read_text()
+                assert imported_name in _defined(source), f"{spelled} is defined elsewhere"
+
+
+def _defined(source: str) -> Iterator[str]:
+    """The names that a module defines, rather than imports."""
+    for node in ast.parse(source).body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            yield node.name
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from (t.id for t in targets if isinstance(t, ast.Name))
+
+
+def test_a_step_is_one_screen():
+    """From the batch to the update: the body of the class that takes it."""
+    tree = ast.parse((SRC / "training" / "step.py").read_text())
+    (step,) = (n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "TrainStep")
+    assert step.end_lineno is not None
+    assert step.end_lineno - step.lineno < 85
 
 
 def test_nn_is_plain_pytorch():

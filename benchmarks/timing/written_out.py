@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from mue.config.schema import ObjectiveConfig
 from mue.models.modal import Modal
+from mue.nn.across import ALONE, Across
 from mue.nn.replace import replace_modules
 from mue.nn.unet import Join, Readout
 from mue.objective import Likelihood, Weights
@@ -47,7 +48,11 @@ class CopyingReadout(Readout):
 
 
 def objective(
-    trace: Trace, y: Float[Tensor, "b r *y"], config: ObjectiveConfig, weights: Weights
+    trace: Trace,
+    y: Float[Tensor, "b r *y"],
+    config: ObjectiveConfig,
+    weights: Weights,
+    across: Across = ALONE,
 ) -> Terms:
     """The terms of `mue.objective.objective`, with tensors of b n r *y and b n n *y."""
     if not isinstance(trace, ExactTrace) or config.likelihood != "bernoulli":
@@ -56,7 +61,7 @@ def objective(
         )
     pairs = {"log_likelihood": log_likelihood, "soft_iou_distance": soft_iou_distance}
     with patch.multiple("mue.objective", **pairs):
-        return together(trace, y, config, weights)
+        return together(trace, y, config, weights, across)
 
 
 def log_likelihood(

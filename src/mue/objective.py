@@ -23,7 +23,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from mue.config.schema import ObjectiveConfig
-from mue.runtime.collectives import all_max_, all_mean, all_sum_
+from mue.nn.across import ALONE, Across
 from mue.types import HeadsTrace, LatentTrace, Terms, Trace, VqTrace
 
 Likelihood = Literal["bernoulli", "categorical", "normal"]
@@ -126,9 +126,13 @@ def _soft_overlap(
 
 
 def objective(
-    trace: Trace, y: Float[Tensor, "b r *y"], config: ObjectiveConfig, weights: Weights
+    trace: Trace,
+    y: Float[Tensor, "b r *y"],
+    config: ObjectiveConfig,
+    weights: Weights,
+    across: Across = ALONE,
 ) -> Terms:
-    """The terms for a batch, each a mean over inputs and answers."""
+    """The terms for a batch, or for a part of one with reductions `across` all: means."""
     zero, kind = trace.logits.new_zeros(()), config.likelihood
     if isinstance(trace, (VqTrace, LatentTrace)):  # each answer has a decoding of its own
         reconstruction = -config.reconstruction * own_log_likelihood(trace.logits, y, config).mean()
@@ -145,10 +149,10 @@ def objective(
     with torch.no_grad():
         score = log_joint(trace.log_prior, log_y)
         if weights.balance:
-            scale = (
-                config.sharpness / deviation(log_y) if config.sharpness else 1 / weights.temperature
-            )
-            score = balanced(log_y * scale)
+            scale = 1 / weights.temperature
+            if config.sharpness:
+                scale = config.sharpness / deviation(log_y, across)
+            score = balanced(log_y * scale, across)
         responsibility = score.softmax(dim=1)
     energy_term = zero
     if config.energy:
@@ -190,17 +194,19 @@ def energy(
     return (2 * attraction - torch.einsum("bn,bnm,bm->b", p, pairwise, p)).mean()
 
 
-def deviation(log_y: Float[Tensor, "b n r"]) -> Float[Tensor, ""]:
+def deviation(log_y: Float[Tensor, "b n r"], across: Across = ALONE) -> Float[Tensor, ""]:
     """How much the codes differ in the likelihood of an answer: the mean standard deviation.
 
     At the start the codes decode to nearly the same, and in units of nats none of them would be
     responsible for anything more than the others: all of them would learn the same blend.
     """
-    each = all_mean(log_y.std(dim=1, correction=0).mean())
+    each = across.mean(log_y.std(dim=1, correction=0).mean())
     return each.clamp_min(torch.finfo(log_y.dtype).eps)
 
 
-def balanced(score: Float[Tensor, "b n r"], rounds: int = 5) -> Float[Tensor, "b n r"]:
+def balanced(
+    score: Float[Tensor, "b n r"], across: Across = ALONE, *, rounds: int = 5
+) -> Float[Tensor, "b n r"]:
     """Shift the scores until each code is responsible for the same share of the batch (Sinkhorn).
 
     At the start all codes decode to much the same answer. The code that is a little better would
@@ -210,8 +216,8 @@ def balanced(score: Float[Tensor, "b n r"], rounds: int = 5) -> Float[Tensor, "b
     for _ in range(rounds):
         taken = score.log_softmax(dim=1).logsumexp(dim=(0, 2), keepdim=True)
         largest = taken.clone()
-        all_max_(largest)
+        across.max_(largest)
         share = (taken - largest).exp()
-        all_sum_(share)
+        across.sum_(share)
         score = score - largest - share.log()
     return score

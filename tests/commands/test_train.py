@@ -39,7 +39,7 @@ from mue.runs.log import NonFiniteError, best_validation, read_log, read_validat
 from mue.runs.weights import export_run, load_network, load_tensors, save_tensors
 from mue.runtime.atomic import locked, remove_leftovers
 from mue.training.checkpoint import load_state_
-from mue.training.codes import retire_, split_code_
+from mue.training.codes import divide_code_, retire_
 from mue.training.loop import fit
 from mue.training.state import Training
 from mue.types import Pair
@@ -778,7 +778,7 @@ def test_a_killed_run_that_splits_and_retires_codes_goes_on_to_the_same_weights_
 
     def splitting(training, *what):
         split.append(training.step)
-        split_code_(training, *what)
+        divide_code_(training, *what)
 
     def retiring(training, codes):
         retired.append(training.step)
@@ -788,7 +788,7 @@ def test_a_killed_run_that_splits_and_retires_codes_goes_on_to_the_same_weights_
         if record.step == 15:
             raise Killed
 
-    monkeypatch.setattr("mue.training.codes.split_code_", splitting)
+    monkeypatch.setattr("mue.training.codes.divide_code_", splitting)
     monkeypatch.setattr("mue.training.codes.retire_", retiring)
     monkeypatch.setattr("mue.training.codes.find_retired", lambda u: u.share == u.share.min())
     whole = train(config, tmp_path / "whole").folder

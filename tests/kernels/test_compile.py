@@ -75,7 +75,7 @@ import torch
 from mue.config.presets import preset
 from mue.data.synthetic.toy import Bars
 from mue.kernels.compiled import compiled_or_plain
-from mue.training.loop import TrainStep
+from mue.training.step import TrainStep
 from mue.training.state import Training
 
 def never(error):

@@ -31,8 +31,9 @@ from mue.data.build import build_source
 from mue.kernels import accelerate
 from mue.objective import Weights
 from mue.training.batches import first_item
-from mue.training.loop import TrainStep, fit
+from mue.training.loop import fit
 from mue.training.state import Training
+from mue.training.step import TrainStep
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class LateBatches(TrainStep):
 
     def prepare_(self, number: int) -> Weights:
         weights = super().prepare_(number)
-        self.schedule.first.fill_(first_item(self.training.config, max(0, number - 1)))
+        self.scalars.first.fill_(first_item(self.training.config, max(0, number - 1)))
         return weights
 
 

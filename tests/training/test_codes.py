@@ -14,12 +14,12 @@ from mue.objective import own_log_likelihood
 from mue.training.batches import batch_index
 from mue.training.codes import (
     CodeUse,
+    divide_code_,
+    find_division,
     find_retired,
-    find_split,
-    is_split_due,
+    is_division_due,
     measure_codes,
     retire_,
-    split_code_,
     worst_encoding,
 )
 from mue.training.loop import fit
@@ -37,11 +37,11 @@ def use(share: list[float], loss: list[float], prior: list[float] | None = None)
 
 
 def test_the_code_that_reconstructs_much_worse_than_the_others_is_split():
-    assert find_split(use([0.3, 0.0, 0.4, 0.3], [20.0, 99.0, 45.0, 24.0])) == (2, 1)
+    assert find_division(use([0.3, 0.0, 0.4, 0.3], [20.0, 99.0, 45.0, 24.0])) == (2, 1)
 
 
 def test_a_code_that_is_alone_is_split():
-    assert find_split(use([0.0, 1.0], [0.0, 30.0])) == (1, 0)
+    assert find_division(use([0.0, 1.0], [0.0, 30.0])) == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -56,15 +56,15 @@ def test_a_code_that_is_alone_is_split():
     ],
 )
 def test_where_nothing_is_wrong_nothing_is_split(found: CodeUse):
-    assert find_split(found) is None
+    assert find_division(found) is None
 
 
 def test_codes_are_split_once_they_are_not_balanced_any_more(tiny):
     config = tiny("exact", steps=100, codebook={"split_every": 10, "split_until": 0.5})
     start = dataclasses.replace(config.objective, balance_until=0.2, prior_from=0.1)
     config = dataclasses.replace(config, objective=start)
-    assert [i for i in range(101) if is_split_due(config, i)] == [30, 40, 50]
-    assert not is_split_due(tiny("exact"), 0)
+    assert [i for i in range(101) if is_division_due(config, i)] == [30, 40, 50]
+    assert not is_division_due(tiny("exact"), 0)
 
 
 @pytest.mark.parametrize("ema", [0.0, 0.9])
@@ -76,7 +76,7 @@ def test_a_split_changes_no_probability_but_halves_one(tiny, method: str, ema: f
     x = Bars().pair(torch.arange(4)).x
     before = training.network(x).log_prior.exp()
     ema_before = {name: value.clone() for name, value in training.ema.items()}
-    split_code_(training, 1, 4)
+    divide_code_(training, 1, 4)
     after = training.network(x).log_prior.exp()
     others = [0, 2, 3, 5]
     total = before[:, others].sum(dim=1) + before[:, 1]  # the free code's own is given up
@@ -107,7 +107,7 @@ def test_a_retired_code_has_no_probability_and_the_others_share_it(tiny, ema: fl
     averages = {name: value.clone() for name, value in training.ema.items()}
     retire_(training, retired)
     assert all(torch.equal(value, averages[name]) for name, value in training.ema.items())
-    split_code_(training, 0, 4)
+    divide_code_(training, 0, 4)
     again = training.network(x).log_prior.exp()
     torch.testing.assert_close(again[:, 4], after[:, 0] / 2)
 
@@ -160,7 +160,7 @@ def test_the_free_code_of_vq_is_put_on_the_encoding_that_is_reconstructed_worst(
     at = worst_encoding(training, Bars(), code)
     torch.testing.assert_close(at, max(of_codes[code], key=lambda pair: pair[0])[1])
     free = (code + 1) % training.config.codebook.size
-    split_code_(training, code, free, at)
+    divide_code_(training, code, free, at)
     torch.testing.assert_close(modal(training).codebook.codes[free].detach(), at)
 
 
@@ -206,7 +206,7 @@ def test_two_modes_in_one_code_of_vq_are_divided():
         source = build_source(config.data, "train", seed=0, device=CPU)
         for step in fit(training, source):
             if step.number == 1:
-                for codes in training.averaged(modal(training).codebook.codes):
+                for codes in training.with_ema(modal(training).codebook.codes):
                     codes[1:] = 1e3
         case = build_source(config.data, "test", seed=0, device=CPU).case(torch.arange(100))
         h = predictor_of(training, training.ema).propose(case.x, 16, normalized=True)

@@ -79,7 +79,7 @@ def trained(method: Method) -> dict[str, Any]:
     """
     training, record = Training(tiny(method), CPU), dict[str, Any]()
     with (
-        patch.object(codes, "split_code_", wraps=codes.split_code_) as divided,
+        patch.object(codes, "divide_code_", wraps=codes.divide_code_) as divided,
         patch.object(codes, "retire_", wraps=codes.retire_) as retired,
     ):
         for step in fit(training, Bars()):
@@ -101,7 +101,7 @@ def leave_one_code_(training: Training) -> None:
     """Take all answers from the codes but the first: by the prior, or by how far they are."""
     network = training.learner.network
     parameter = network.prior.bias if training.config.method == "exact" else network.codebook.codes
-    for tensor in training.averaged(parameter):
+    for tensor in training.with_ema(parameter):
         tensor[1:] = -50.0
 
 
@@ -111,7 +111,7 @@ def updated(rank: int = 0, world: int = 1) -> dict[str, Tensor]:
     codes, usage = torch.randn(5, 3), Usage(5, decay=0.9)
     for _ in range(3):
         e, index = torch.randn(8, 3), torch.randint(4, (8,))  # code 4 is never chosen
-        usage.update_(codes, e[rank::world], index[rank::world])
+        usage.update_(codes, e[rank::world], index[rank::world], distributed.PROCESSES)
     return {"codes": codes, "count": usage.count}
 
 

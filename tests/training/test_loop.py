@@ -8,8 +8,9 @@ from mue.data.synthetic.toy import Bars
 from mue.models.learner import VqLearner
 from mue.nn.blocks import ResidualBlock
 from mue.runs.log import NonFiniteError
-from mue.training.loop import fit, start_
+from mue.training.loop import fit
 from mue.training.measure import measure
+from mue.training.start import start_
 from mue.training.state import Training
 from mue.types import Case, Pair
 

@@ -56,7 +56,7 @@ from mue.runtime.atomic import UNFINISHED, check_folder, locked
 from mue.runtime.devices import choose_device, is_out_of_memory
 from mue.runtime.signals import handled
 from mue.training import distributed
-from mue.training.batches import batch_share, batch_threads
+from mue.training.batches import batch_threads
 from mue.training.checkpoint import load_state_, restore_weights, save_state
 from mue.training.loop import fit
 from mue.training.measure import measure
@@ -171,7 +171,6 @@ def train(
             group.require_equal(facts, "start all with the same command, data and versions")
             group.init_process_group_(device)
             with group.all_or_none():
-                batch_share(config)  # refuses a batch that the processes cannot share
                 _check(folder, config, digest, resume=resume)
                 check_folder(folder)
                 check_folder(folder / FIGURES)

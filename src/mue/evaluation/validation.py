@@ -54,7 +54,7 @@ def predictor_of(training: Training, weights: Mapping[str, Tensor]) -> Predictor
 
 
 def validate(training: Training, source: Source, validation: Source) -> ValidationRecord:
-    """Measure the averaged weights of a training on `validation`. The training is not changed.
+    """Measure the EMA of the weights of a training on `validation`. The training is not changed.
 
     `source` is what is trained on. The first process computes and the others wait for its numbers,
     so that all of them decide alike.

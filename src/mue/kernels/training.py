@@ -33,9 +33,9 @@ from mue.nn.replace import replace_modules
 from mue.nn.unet import Readout
 from mue.objective import Weights
 from mue.runtime import collectives
-from mue.training.loop import Taken, TrainStep
 from mue.training.optimizer import FlatAdamW
 from mue.training.state import Training
+from mue.training.step import Taken, TrainStep
 from mue.types import Terms, Trace
 
 WARMUP = 3

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mue.models.network import Proposal, equally_probable
+from mue.nn.across import ALONE, Across
 from mue.nn.backbone import Decoder, Encoder
 from mue.types import HeadsTrace, Trace
 
@@ -80,5 +81,5 @@ class HeadsLearner(nn.Module):
         del y
         return HeadsTrace(self.network(x))
 
-    def settle_(self, trace: Trace) -> None:
+    def settle_(self, trace: Trace, across: Across = ALONE) -> None:
         """Nothing to do: there is no code book."""

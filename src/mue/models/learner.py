@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from mue.models.modal import Modal, View
 from mue.models.network import Network
 from mue.models.posterior import Posterior
+from mue.nn.across import ALONE, Across
 from mue.types import ExactTrace, Trace, VqTrace
 
 
@@ -30,8 +31,11 @@ class Learner(Protocol):
         """What the networks make of the inputs and their answers."""
         ...
 
-    def settle_(self, trace: Trace) -> None:
-        """Update the code book after a step; a learner without one does nothing."""
+    def settle_(self, trace: Trace, across: Across) -> None:
+        """Update the code book after a step; a learner without one does nothing.
+
+        The trace may be of a part of the batch; `across` adds up what the parts have.
+        """
         ...
 
 
@@ -58,12 +62,12 @@ class VqLearner(nn.Module):
         index, distance = (t.view(y.shape[:2]) for t in (quantized.index, quantized.distance))
         return VqTrace(view.log_prior, logits, encoding, index, distance)
 
-    def settle_(self, trace: Trace) -> None:
+    def settle_(self, trace: Trace, across: Across = ALONE) -> None:
         """Move the codes towards the encodings assigned to them."""
         if not isinstance(trace, VqTrace):
             raise TypeError(f"`trace` must be this learner's own, a VqTrace, got {type(trace)}")
         codes, e = self.network.codebook.codes.data, trace.encoding.detach().flatten(0, 1)
-        self.posterior.usage.update_(codes, e, trace.index.flatten())
+        self.posterior.usage.update_(codes, e, trace.index.flatten(), across)
 
     @torch.no_grad()
     def start_(
@@ -87,5 +91,5 @@ class ExactLearner(nn.Module):
         del y
         return ExactTrace(*self.network.decode_all(self.network(x)))
 
-    def settle_(self, trace: Trace) -> None:
+    def settle_(self, trace: Trace, across: Across = ALONE) -> None:
         """Nothing to do: the codes are learned by gradient."""

@@ -9,6 +9,7 @@ from torch.distributions import Normal, kl_divergence
 
 from mue.models.network import Proposal, equally_probable
 from mue.models.posterior import concatenate
+from mue.nn.across import ALONE, Across
 from mue.nn.backbone import Decoder, Encoder, Features
 from mue.types import LatentTrace, Trace
 
@@ -115,5 +116,5 @@ class LatentLearner(nn.Module):
         each = Normal(prior.loc[:, None], prior.scale[:, None], validate_args=False)
         return LatentTrace(logits, kl_divergence(posterior, each).sum(dim=-1))
 
-    def settle_(self, trace: Trace) -> None:
+    def settle_(self, trace: Trace, across: Across = ALONE) -> None:
         """Nothing to do: there is no code book."""

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mue.errors import MueError
-from mue.runtime.collectives import all_sum_
+from mue.nn.across import ALONE, Across
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +87,17 @@ class Usage(nn.Module):
         self.register_buffer("count", torch.ones(n))
 
     @torch.no_grad()
-    def update_(self, codes: Tensor, e: Float[Tensor, "b d"], index: Int[Tensor, " b"]) -> None:
-        """Move each code towards the encodings assigned to it, in every process alike."""
+    def update_(
+        self,
+        codes: Tensor,
+        e: Float[Tensor, "b d"],
+        index: Int[Tensor, " b"],
+        across: Across = ALONE,
+    ) -> None:
+        """Move each code towards the encodings assigned to it, those of the whole batch."""
         hits = torch.zeros_like(self.count).index_add_(0, index, torch.ones_like(e[:, 0]))
         sums = torch.zeros_like(codes).index_add_(0, index, e)
-        all_sum_(hits, sums)
+        across.sum_(hits, sums)
         self.count.lerp_(hits, 1 - self.decay)
         pull = (1 - self.decay) / self.count.clamp_min(torch.finfo(self.count.dtype).tiny)
         codes += pull[:, None] * (sums - hits[:, None] * codes)

@@ -30,6 +30,15 @@ def batch_threads(config: Config, source: Source) -> AbstractContextManager[None
     return threads_for((batch_share(config), *shape[1:]), config.model.finest)
 
 
+def batches_of(
+    config: Config, device: torch.device, source: Source, first: Tensor
+) -> "GeneratedBatches | PrefetchedBatches":
+    """The batches of a training; `first` holds the index of the first item of the next one."""
+    if source.on_device:
+        return GeneratedBatches(config, device, source, first)
+    return PrefetchedBatches(config, device, source)
+
+
 def first_item(config: Config, step: int) -> int:
     """Index of the first item that this process sees in a step."""
     return step * config.train.batch + collectives.rank() * batch_share(config)

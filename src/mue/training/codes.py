@@ -1,13 +1,13 @@
-"""Splitting codes: a cure for a code that serves several modes while others serve none.
+"""Dividing codes: a cure for a code that serves several modes while others serve none.
 
 Where a code has to answer for two modes, its answer is a blend of them that fits neither. No
 gradient leads out of it: the free codes decode to something worse still, so they are responsible
 for nothing and learn nothing. So, as for mixtures (split and merge, Ueda et al. 2000), a free code
 takes the place of a copy beside the code that reconstructs worst; with `vq`, where it is the
 encoder that decides, on the encoding of the answer that this code reconstructs worst. Both have
-half of its probability, and the answers divide themselves among them.
+half of its probability, and share its answers.
 
-Where nothing is wrong nothing is split; and a code split needlessly changes no probability of a
+Where nothing is wrong nothing is divided; and a code divided needlessly changes no probability of a
 mode, which is the sum of those of its codes. The last time, the free codes of `exact` are retired:
 one that decodes to much the same as a code in use could take its answers over at any step that the
 other one does badly in, and the prior would have to learn their probabilities again.
@@ -22,9 +22,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from mue.config.schema import Config, ObjectiveConfig
+from mue.data.prefetch import no_prefetching
 from mue.data.random import normal
 from mue.data.source import Source
 from mue.models.learner import ExactLearner, VqLearner
+from mue.models.modal import in_use
 from mue.objective import log_joint, log_likelihood, own_log_likelihood
 from mue.runtime.collectives import all_sum_, farthest
 from mue.training.batches import batch_index
@@ -35,9 +37,9 @@ _INPUTS = 256
 _FREE = 0.005
 """Share of the answers below which a code is free."""
 _USED = 0.02
-"""Share of the answers from which on a code may be split."""
+"""Share of the answers from which on a code may be divided."""
 _WORSE, _NATS = 1.25, 1.0
-"""How much worse than the others a code reconstructs that is split: by a factor, and in nats."""
+"""How much worse than the others a code reconstructs that is divided: by a factor, and in nats."""
 _RETIRED = 1000.0
 """How far below those of all others the logit of a retired code is."""
 _OFFSET = 0.1
@@ -45,8 +47,8 @@ _OFFSET = 0.1
 _SALT = 101
 
 
-def is_split_due(config: Config, steps: int) -> bool:
-    """Whether codes are to be split after so many steps: not while they are balanced."""
+def is_division_due(config: Config, steps: int) -> bool:
+    """Whether codes are to be divided after so many steps: not while they are balanced."""
     book, done, start = config.codebook, steps / config.train.steps, config.objective.balance_until
     return (
         book.split_every > 0 and steps % book.split_every == 0 and start < done <= book.split_until
@@ -103,6 +105,15 @@ def _traces(training: Training, source: Source) -> Iterator[tuple[Trace, Float[T
             yield training.learner(pair.x, pair.y), pair.y
 
 
+def used_codes(trace: Trace) -> Float[Tensor, " n"]:
+    """1 for each code in use: chosen by an answer, or in use by its probability for an input."""
+    if isinstance(trace, VqTrace):
+        return torch.zeros_like(trace.log_prior[0]).index_fill_(0, trace.index.flatten(), 1)
+    if isinstance(trace, ExactTrace):
+        return in_use(trace.log_prior.detach().exp()).any(dim=0).float()
+    return trace.logits.new_zeros(1)
+
+
 def _log_prior(trace: Trace) -> Float[Tensor, "b n"]:
     assert isinstance(trace, (ExactTrace, VqTrace))
     return trace.log_prior
@@ -143,13 +154,13 @@ def find_retired(use: CodeUse) -> Bool[Tensor, " n"]:
     )
 
 
-def find_split(use: CodeUse) -> tuple[int, int] | None:
+def find_division(use: CodeUse) -> tuple[int, int] | None:
     """The code that reconstructs worst and a free one, if it is so much worse than the others.
 
     >>> share = torch.tensor([0.4, 0.6, 0.0])
-    >>> find_split(CodeUse(share, torch.tensor([24.0, 45.0, 50.0]), share))
+    >>> find_division(CodeUse(share, torch.tensor([24.0, 45.0, 50.0]), share))
     (1, 2)
-    >>> find_split(CodeUse(share, torch.tensor([24.0, 26.0, 50.0]), share))
+    >>> find_division(CodeUse(share, torch.tensor([24.0, 26.0, 50.0]), share))
     """
     used = use.share >= _USED
     if not used.any():  # so many codes that the share of each is small
@@ -163,21 +174,21 @@ def find_split(use: CodeUse) -> tuple[int, int] | None:
 
 
 @torch.no_grad()
-def split_code_(
+def divide_code_(
     training: Training, code: int, free: int, at: Float[Tensor, " d"] | None = None
 ) -> None:
     """Put a free code beside another, or at a given place; each has half of its probability."""
     learner, config = training.learner, training.config
     codes, prior = learner.network.codebook.codes, learner.network.prior
     for parameter in (codes, prior.weight, prior.bias):
-        for tensor in (*training.averaged(parameter), *training.moments(parameter)):
+        for tensor in (*training.with_ema(parameter), *training.moments(parameter)):
             tensor[free] = tensor[code]
-    for bias in training.averaged(prior.bias):
+    for bias in training.with_ema(prior.bias):
         bias[[free, code]] -= math.log(2)
     row = torch.tensor([training.step], device=training.device)
     offset = normal(config.train.seed, row, config.codebook.width, salt=_SALT)[0]
     offset *= _OFFSET * codes.std()
-    for book in training.averaged(codes):
+    for book in training.with_ema(codes):
         book[free] = book[free] + offset if at is None else at
     if isinstance(learner, VqLearner):
         count = learner.posterior.usage.count
@@ -190,7 +201,7 @@ def retire_(training: Training, codes: Bool[Tensor, " n"]) -> None:
     """Take all probability from these codes."""
     prior = training.learner.network.prior
     for weight, bias in zip(
-        training.averaged(prior.weight), training.averaged(prior.bias), strict=True
+        training.with_ema(prior.weight), training.with_ema(prior.bias), strict=True
     ):
         weight[codes] = 0
         bias[codes] = bias[~codes].min() - _RETIRED
@@ -200,15 +211,16 @@ def retire_(training: Training, codes: Bool[Tensor, " n"]) -> None:
     training.optimizer.round_()
 
 
-def split_(training: Training, source: Source) -> None:
-    """Split a code that serves several modes, if there is one; the last time, retire free codes."""
+def divide_(training: Training, source: Source) -> None:
+    """Divide a code that serves several modes, if there is one; at last, retire free codes."""
     if not isinstance(training.learner, (ExactLearner, VqLearner)):
         return
     config, encodes = training.config, isinstance(training.learner, VqLearner)
-    use = measure_codes(training, source)
-    if not encodes and not is_split_due(config, training.step + config.codebook.split_every):
-        retire_(training, find_retired(use))
-    found = find_split(use)
-    if found is not None:
-        at = worst_encoding(training, source, found[0]) if encodes else None
-        split_code_(training, *found, at)
+    with no_prefetching():
+        use = measure_codes(training, source)
+        if not encodes and not is_division_due(config, training.step + config.codebook.split_every):
+            retire_(training, find_retired(use))
+        found = find_division(use)
+        if found is not None:
+            at = worst_encoding(training, source, found[0]) if encodes else None
+            divide_code_(training, *found, at)

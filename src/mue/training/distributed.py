@@ -14,7 +14,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from mue.errors import MueError
-from mue.runtime.collectives import all_max_, env_int, rank, world
+from mue.nn.across import Across
+from mue.runtime.collectives import all_max_, all_mean, all_sum_, env_int, rank, world
 
 START_SECONDS = ("MUE_START_SECONDS", 600)
 """Environment variable and default of the timeout until each process has taken its first step."""
@@ -93,3 +94,7 @@ def no_sync(module: nn.Module) -> contextlib.AbstractContextManager[None]:
     if isinstance(module, DistributedDataParallel):
         return module.no_sync()
     return contextlib.nullcontext()
+
+
+PROCESSES = Across(all_sum_, all_max_, all_mean, replicate, no_sync)
+"""What a training step needs where each process has a share of the batch."""

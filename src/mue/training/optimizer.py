@@ -1,4 +1,4 @@
-"""AdamW with clipping and averaged weights, on all parameters in one flat buffer."""
+"""AdamW with clipping and an EMA of the weights, on all parameters in one flat buffer."""
 
 import itertools
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ _ALIGNMENT = 64  # each parameter starts at a multiple of 256 bytes, as the fast
 
 
 class FlatAdamW:
-    """One optimizer step for all parameters: clip the gradient, AdamW, moving average.
+    """One optimizer step for all parameters: clip the gradient, AdamW, EMA.
 
     The data of all parameters are moved into one buffer, one after the other, with zeros in the
     gaps: a step is then a few operations on one tensor. The parameters are the same objects as
@@ -26,8 +26,8 @@ class FlatAdamW:
         lr: The learning rate, a tensor on the device.
         state: AdamW's own, by the names that PyTorch gives it.
         grads: The gradient of each parameter, a view of one buffer.
-        ema: The exponential moving average of each parameter, a view of one buffer; without one
-            (`train.ema` is 0) the parameters themselves.
+        ema: The exponential moving average (EMA) of each parameter, a view of one buffer; without
+            one (`train.ema` is 0) the parameters themselves.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], config: TrainConfig) -> None:
@@ -47,9 +47,9 @@ class FlatAdamW:
         self.state["step"] = torch.zeros((), device=buffer.device)
         self.state["exp_avg"] = torch.zeros_like(buffer)
         self.state["exp_avg_sq"] = torch.zeros_like(buffer)
-        self._max_norm, self._averaged = config.clip, config.ema > 0
+        self._max_norm = config.clip
         self.buffer, self.gradient = buffer, torch.zeros_like(buffer)
-        self._ema = buffer.clone() if self._averaged else buffer
+        self._ema = buffer.clone() if config.ema > 0 else buffer
         self.grads, self.ema = self.views(self.gradient), self.views(self._ema)
 
     def views(self, buffer: Float[Tensor, " n"]) -> list[Tensor]:
@@ -72,13 +72,13 @@ class FlatAdamW:
         """Follow parameters that were changed from outside: nothing to do for float32."""
 
     def update_(self, ema_decay: Float[Tensor, ""]) -> None:
-        """Update the parameters by their gradients, and then the average."""
+        """Update the parameters by their gradients, and then their EMA."""
         gradient = self.gradient
         if self._max_norm:
             norm = torch.linalg.vector_norm(gradient)
             gradient = gradient * (self._max_norm / (norm + 1e-6)).clamp(max=1.0)
         self.adamw_(gradient)
-        if self._averaged:
+        if self._ema is not self.buffer:
             self._ema.lerp_(self.buffer, 1 - ema_decay)
 
     def adamw_(self, gradient: Float[Tensor, " n"]) -> None:

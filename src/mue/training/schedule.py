@@ -35,11 +35,11 @@ def weights_at(config: Config, step: int) -> Weights:
     return Weights(prior, o.temperature**left, balance=left > 0, best=config.latent.heads > 1)
 
 
-class Schedule:
+class StepScalars:
     """The values of the current step as scalars on the device, where a step reads them.
 
     `first` is the index of the first item of this process's share of the batch; `ema_decay` makes
-    the averaged weights a mean over all steps at first, then over the last.
+    the EMA of the weights a mean over all steps at first, then over the last.
     """
 
     def __init__(self, config: Config, device: torch.device, lr: Tensor) -> None:

@@ -12,14 +12,17 @@ from mue.config.schema import Config, ObjectiveConfig
 from mue.data.source import Source
 from mue.models.build import build_learner
 from mue.models.learner import Learner
+from mue.nn.across import Across
 from mue.nn.backbone import Backbone
 from mue.nn.blocks import ResidualBlock
 from mue.nn.replace import replace_modules
 from mue.objective import Weights, objective
+from mue.training.batches import batch_share
+from mue.training.distributed import PROCESSES
 from mue.training.optimizer import FlatAdamW
 from mue.types import Terms, Trace
 
-Objective = Callable[[Trace, Tensor, ObjectiveConfig, Weights], Terms]
+Objective = Callable[[Trace, Tensor, ObjectiveConfig, Weights, Across], Terms]
 
 
 def use_bfloat16(config: Config, device: torch.device) -> bool:
@@ -66,15 +69,16 @@ class Best:
 
 
 class Training:
-    """Networks, optimizer, averaged weights and `step`, the number of steps taken.
+    """Networks, optimizer, EMA of the weights and `step`, the number of steps taken.
 
     Attributes:
         learner: θ and φ, as checkpoints name them; built from the configuration unless given.
         network: θ as it is being trained.
         module: What a step calls: the learner, or a copy of it that shares its parameters.
-        ema: The averaged parameters of θ, by name.
+        ema: The exponential moving average (EMA) of the parameters of θ, by name.
         best: What is best by validation; None for a training without.
         bfloat16: Whether convolutions and matrix products are computed in bfloat16.
+        across: Reductions over the processes, for the objective and the code book.
         make_step: A subclass of `TrainStep` to take the steps in its place.
         notes: How it is computed, a line for each thing worth knowing.
     """
@@ -87,9 +91,10 @@ class Training:
         learner: Learner | None = None,
         objective: Objective = objective,
     ) -> None:
+        batch_share(config)  # refuses a batch that the processes cannot share
         self.config = config
         self.device = device
-        self.objective = objective
+        self.objective, self.across = objective, PROCESSES
         self.bfloat16 = use_bfloat16(config, device)
         self.learner = cast("Any", seeded_learner(config) if learner is None else learner)
         layout = torch.channels_last if config.compute.channels_last else torch.preserve_format
@@ -111,7 +116,7 @@ class Training:
         return [p for p in self.learner.parameters() if p.requires_grad]
 
     def use_optimizer_(self, optimizer: FlatAdamW) -> None:
-        """Take an optimizer of `parameters()`; its moving average is that of θ."""
+        """Take an optimizer of `parameters()`; its EMA is that of θ."""
         self.optimizer = optimizer
         ema = dict(zip(optimizer.parameters, optimizer.ema, strict=True))
         self.ema = {
@@ -121,18 +126,18 @@ class Training:
 
     @torch.no_grad()
     def update_(self, ema_decay: Float[Tensor, ""]) -> None:
-        """An optimizer step; the average of what has no gradient, the codes of `vq`, follows."""
+        """An optimizer step; the EMA of what has no gradient, the codes of `vq`, follows."""
         self.optimizer.collect_()
         self.optimizer.update_(ema_decay)
-        for mean, p in zip(self.ema.values(), self.network.parameters(), strict=True):
+        for ema, p in zip(self.ema.values(), self.network.parameters(), strict=True):
             if not p.requires_grad:
-                mean.lerp_(p, 1 - ema_decay)
+                ema.lerp_(p, 1 - ema_decay)
 
-    def averaged(self, parameter: nn.Parameter) -> list[Tensor]:
-        """A parameter of θ and its average; without averages, the parameter alone."""
+    def with_ema(self, parameter: nn.Parameter) -> list[Tensor]:
+        """A parameter of θ and its EMA; without one, the parameter alone."""
         names = {p: name for name, p in self.network.named_parameters()}
-        mean, here = self.ema[names[parameter]], parameter.detach()
-        return [here] if mean.data_ptr() == here.data_ptr() else [here, mean]
+        ema, here = self.ema[names[parameter]], parameter.detach()
+        return [here] if ema.data_ptr() == here.data_ptr() else [here, ema]
 
     def moments(self, parameter: nn.Parameter) -> list[Tensor]:
         """What the optimizer remembers of the gradients of a parameter: nothing without one."""
@@ -142,9 +147,9 @@ class Training:
 
     @torch.no_grad()
     def reset_ema_(self) -> None:
-        """Let the averages start from the current weights."""
-        for mean, p in zip(self.ema.values(), self.network.parameters(), strict=True):
-            mean.copy_(p)
+        """Let the EMA start from the current weights."""
+        for ema, p in zip(self.ema.values(), self.network.parameters(), strict=True):
+            ema.copy_(p)
 
     @property
     def out_of_patience(self) -> bool:
@@ -152,7 +157,7 @@ class Training:
         return self.best is not None and 0 < self.config.train.patience <= int(self.best.since)
 
     def export(self) -> dict[str, Tensor]:
-        """θ as it is evaluated and saved: the best by validation or, without one, the average."""
+        """θ as it is evaluated and saved: the best by validation or, without one, the EMA."""
         return self.ema if self.best is None or self.best.step == 0 else self.best.weights
 
 
