@@ -43,6 +43,7 @@ from PIL import Image
 
 import mue
 from mue.inference.inputs import network_input
+from mue.inference.prediction import Prediction
 from mue.runtime.environment import keep_freed_memory
 from mue.service.answers import as_json, rank
 from mue.service.settings import Settings
@@ -294,13 +295,13 @@ def table_of_parts(model: str) -> str:
         predictor.modes(x[:1], normalized=True),
     )
     top = rank(modes, predictor, by="mode", k=8, cut=None, coverage=None)
+    raw = uploads[0].raw
+    shown = Prediction(Path("a.png"), x[0], top, raw, "mode", model, config)
     steps: dict[str, Callable[[], object]] = {
         "decode the PNG": lambda: read_upload([("a.png", files[0])], None, 1, Settings()),
         "network": lambda: predictor.propose(x[:1], predictor.max_answers, normalized=True),
         "group the answers": lambda: predictor.group(h),
-        "masks and JSON": lambda: as_json(
-            top, config, form="png", details=False, upload=uploads[0]
-        ),
+        "masks and JSON": lambda: as_json(shown, uploads[0], form="png", details=False),
     }
     calls = {(name, 1, 1): call for name, call in steps.items()}
     for size in _BATCHES:

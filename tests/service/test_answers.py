@@ -8,6 +8,8 @@ import pytest
 from asking import decoded, propose
 from PIL import Image
 
+import mue
+
 
 def test_the_answers_are_those_of_the_predictor(client, predictors, picture):
     found = propose(client, picture).json()
@@ -17,6 +19,28 @@ def test_the_answers_are_those_of_the_predictor(client, predictors, picture):
     for mode, y in zip(found["modes"], modes.y[0], strict=True):
         assert np.abs(decoded(mode["mask"]) / 255.0 - y[0].numpy()).max() < 0.003
         assert sum(m["prob"] for m in mode["members"]) == pytest.approx(mode["prob"], abs=1e-5)
+
+
+@pytest.mark.parametrize("how", [{}, {"by": "code", "k": 3}, {"coverage": 0.9}])
+def test_the_modes_have_the_words_and_numbers_of_mue_predict(client, picture, tmp_path, how):
+    (tmp_path / "a.png").write_bytes(picture)
+    (predicted,) = mue.predict("lidc-exact", tmp_path / "a.png", **how).report
+    found = propose(client, picture, masks="none", **how).json()
+    for mode in found["modes"]:
+        assert mode.pop("mask") == {}
+    wanted = {key: predicted[key] for key in found if key != "seconds"}
+    assert found.pop("seconds") > 0
+    assert close(found) == close(wanted)
+    assert set(predicted) - set(found) == {"image", "slices"}
+
+
+def close(value):
+    """Numbers rounded, in a structure of lists and dictionaries."""
+    if isinstance(value, dict):
+        return {key: close(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [close(each) for each in value]
+    return round(value, 4) if isinstance(value, float) else value
 
 
 def test_runs_and_png_are_the_same_mask(client, picture):

@@ -31,7 +31,7 @@ def test_dicom_is_answered_and_exported_as_a_segmentation(client, series):
     name, content = series[0]
     image = propose(client, content, name, details=True).json()["image"]
     assert (image["low"], image["high"]) == (3 - 1024, 1050 - 1024)
-    assert image["formats"] == ["npz", "nifti", "dicom-seg"]
+    assert image["formats"] == ["nifti", "dicom-seg", "npz"]
     seg = export(client, [series[0]], format="dicom-seg")
     assert seg.status_code == 200, seg.text
     assert dcmread(io.BytesIO(seg.content)).Modality == "SEG"

@@ -13,7 +13,9 @@ from PIL import Image
 from torch import Tensor
 
 from mue.config.schema import Config
+from mue.inference.json import modes_json
 from mue.inference.masks import class_names, label_map
+from mue.inference.prediction import Prediction
 from mue.inference.predictor import Predictor
 from mue.modes import By, Modes
 from mue.service.uploads import Upload
@@ -76,56 +78,34 @@ def rank(
     coverage: float | None,
 ) -> Modes:
     """The modes that are asked for, of those of all answers at the calibrated cut."""
-    shown = None if coverage is None else predictor.limit_for(coverage, by=by, cut=cut)
     if by == "code":
         modes = modes.by_code()
     elif cut is not None:
         modes = modes.at(cut)
-    if shown is not None:
-        promised, limit = shown
-        return modes.first(limit, coverage=promised)
-    return modes.top(k)
+    if coverage is None:
+        return modes.top(k)
+    promised, limit = predictor.limit_for(coverage, by=by, cut=cut)
+    return modes.first(limit, coverage=promised)
 
 
 def as_json(
-    modes: Modes, config: Config, *, form: MaskFormat, details: bool, upload: Upload
+    found: Prediction, upload: Upload, *, form: MaskFormat, details: bool
 ) -> dict[str, Any]:
     """The modes of one input; with `details` every answer, their tree and the image itself."""
-    prob, code = modes.answer_prob[0].tolist(), modes.answer_code[0].tolist()
-    mode, spread = modes.mode[0].tolist(), modes.spread[0].tolist()
-    ranked = zip(modes.prob[0].tolist(), modes.representative[0].tolist(), spread, strict=True)
-    found: dict[str, Any] = {
-        "cut": modes.cut,
-        "coverage": modes.coverage,
-        "modes": [
-            {
-                "rank": i + 1,
-                "prob": p,
-                "code": code[j],
-                "spread": s,
-                "members": [
-                    {"prob": prob[a], "code": code[a]} for a, m in enumerate(mode) if m == i
-                ],
-                "mask": encode_mask(modes.y[0, i], config, "none" if details else form),
-            }
-            for i, (p, j, s) in enumerate(ranked)
-        ],
-        "rest": modes.rest[0].item(),
-        "entropy": modes.entropy()[0].item(),
-    }
+    modes, config = found.modes, found.config
+    content = {"model": found.model, **modes_json(modes, by=found.by)}
+    for mode, y in zip(content["modes"], modes.y[0], strict=True):
+        mode["mask"] = encode_mask(y, config, "none" if details else form)
     if details:
+        prob, code = modes.answer_prob[0].tolist(), modes.answer_code[0].tolist()
         kept = [a for a, p in enumerate(prob) if p > 0]
-        found["answers"] = [
-            {
-                "prob": prob[a],
-                "code": code[a],
-                "mask": encode_mask(modes.answers[0, a], config, form),
-            }
-            for a in kept
+        content["answers"] = [
+            {"prob": prob[a], "code": code[a], "mask": encode_mask(y, config, form)}
+            for a, y in zip(kept, modes.answers[0, kept], strict=True)
         ]
-        found["tree"] = _tree(modes, kept)
-        found["image"] = _image(upload)
-    return found
+        content["tree"] = _tree(modes, kept)
+        content["image"] = _image(upload)
+    return content
 
 
 def _tree(modes: Modes, kept: list[int]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import concurrent.futures
 import functools
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import torch
@@ -15,8 +16,8 @@ from fastapi import Depends, HTTPException, Request
 from starlette.formparsers import MultiPartParser
 
 from mue.inference.inputs import network_input
+from mue.inference.prediction import Prediction
 from mue.inference.predictor import Predictor
-from mue.modes import Modes
 from mue.service.answers import rank
 from mue.service.batching import Batcher, QueueFullError
 from mue.service.errors import RefusedError
@@ -124,8 +125,8 @@ class Service:
         self._slots.release()
         working.exception()
 
-    async def answer(self, asked: Question) -> tuple[Modes, Upload]:
-        """The modes that are asked for, and the image they are about."""
+    async def answer(self, asked: Question) -> tuple[Prediction, Upload]:
+        """The modes that are asked for, and the slice they are about."""
         predictor = self.predictor(asked.model)
         parts = [(file.filename or "", await file.read()) for file in asked.files]
         channels, normalization = predictor.config.model.c_in, predictor.config.data.normalize
@@ -140,7 +141,9 @@ class Service:
         except QueueFullError:
             raise RefusedError(503, "too many images wait; try again", 1) from None
         how = {"by": asked.by, "k": asked.k, "cut": asked.cut, "coverage": asked.coverage}
-        return await self.run(rank, found, predictor, **how), upload
+        modes, raw = await self.run(rank, found, predictor, **how), upload.raw
+        image, about = Path(str(raw.files[0])), (asked.by, asked.model, predictor.config)
+        return Prediction(image, x[0], modes, raw, *about), upload
 
 
 async def _served(request: Request) -> Service:

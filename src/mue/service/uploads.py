@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 from jaxtyping import Shaped
@@ -14,9 +14,13 @@ from mue.data.images.image import FileInMemory, Limits, RawImage, SeriesInMemory
 from mue.data.images.reader import decode_file
 from mue.errors import MueError
 from mue.inference.inputs import with_channels
+from mue.inference.writers import FORMATS
 from mue.service.settings import Settings
 
-ExportFormat = Literal["nifti", "dicom-seg", "npz"]
+if TYPE_CHECKING:
+    ExportFormat = str
+else:  # what is no file for other programs is on the page, and what /api/propose answers
+    ExportFormat = Literal[tuple(name for name in FORMATS if name not in ("png", "json"))]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,12 +43,10 @@ class Upload:
     @property
     def formats(self) -> list[ExportFormat]:
         """What its masks can be exported as: NIfTI in space, DICOM SEG that refers to its file."""
-        (file, *_), found = self.raw.files, list[ExportFormat](["npz"])
-        if self.raw.geometry is not None:
-            found.append("nifti")
-            if self.has_own_file and isinstance(file, FileInMemory) and is_dicom(file):
-                found.append("dicom-seg")
-        return found
+        (file, *_), in_space = self.raw.files, self.raw.geometry is not None
+        own = self.has_own_file and isinstance(file, FileInMemory) and is_dicom(file)
+        unfit = {"nifti": not in_space, "dicom-seg": not (in_space and own)}
+        return [name for name in get_args(ExportFormat) if not unfit.get(name)]
 
 
 def read_upload(

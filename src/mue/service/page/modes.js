@@ -11,6 +11,12 @@ export function restOf(modes) {
   return rest > 1e-5 ? rest : 0;
 }
 
+// Entropy of some modes in nats; the rest counts as one more.
+export function entropyOf(modes) {
+  const probs = [...modes.map((mode) => mode.prob), restOf(modes)].filter((p) => p > 0);
+  return probs.reduce((sum, p) => sum - p * Math.log(p), 0);
+}
+
 // The answers as modes, the most probable first; `rest` is what is in none that is shown.
 // A limit is a promise of coverage, so it shows as many as are needed, whatever `max` says.
 export function rank(proposal, { by, cut, limit, max }) {

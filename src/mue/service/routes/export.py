@@ -30,7 +30,6 @@ async def export_masks(
 ) -> Response:
     """The same answers as a file, where the source is in space."""
     found, upload = await service.answer(asked)
-    config = service.predictor(asked.model).config
-    ending, content = await service.run(export, found, upload, config, form)
+    ending, content = await service.run(export, found, upload, form)
     headers = {"Content-Disposition": f'attachment; filename="answers{ending}"'}
     return Response(content, media_type="application/octet-stream", headers=headers)

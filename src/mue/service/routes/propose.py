@@ -29,7 +29,5 @@ async def propose(
     """The answers to an image, the most probable first, and the probability of the rest."""
     began = time.perf_counter()
     found, upload = await service.answer(asked)
-    config = service.predictor(asked.model).config
-    content = await service.run(as_json, found, config, form=masks, details=details, upload=upload)
-    seconds = time.perf_counter() - began
-    return JSONResponse({"model": asked.model, "by": asked.by, "seconds": seconds, **content})  # type: ignore
+    content = await service.run(as_json, found, upload, form=masks, details=details)
+    return JSONResponse({**content, "seconds": time.perf_counter() - began})  # type: ignore

@@ -3,6 +3,7 @@
 import * as api from "../api.js";
 import { MAX } from "../answers.js";
 import { busy, element, fail } from "../dom.js";
+import { entropyOf } from "../modes.js";
 import { rendered } from "../stage.js";
 import { activePane, state } from "../state.js";
 
@@ -12,18 +13,20 @@ function save(blob, name) {
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }
 
+// The modes as the service and `mue predict --format json` have them (mue.inference.json).
 function ranking(pane) {
   const { answers } = pane.proposal;
   const short = (k) => ({ prob: answers[k].prob, code: answers[k].code });
+  const { modes, rest } = pane.ranked;
   return {
-    image: state.source.name, slice: state.slice, model: pane.model.name, by: state.by,
-    cut: state.by === "code" ? null : pane.cut,
+    image: state.source.name, model: pane.model.name, slices: pane.image.slices, slice: state.slice,
+    by: state.by, cut: state.by === "code" ? pane.model.cut : pane.cut,
     coverage: pane.limit === null ? null : Number(state.coverage),
-    answers: pane.ranked.modes.map((mode, i) => ({
-      rank: i + 1, prob: mode.prob, spread: mode.spread, code: answers[mode.representative].code,
+    modes: modes.map((mode, i) => ({
+      rank: i + 1, prob: mode.prob, code: answers[mode.representative].code, spread: mode.spread,
       members: mode.members.map(short), mask: answers[mode.representative].mask,
     })),
-    rest: pane.ranked.rest,
+    rest, entropy: entropyOf(modes),
   };
 }
 
