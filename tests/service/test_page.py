@@ -666,7 +666,7 @@ def test_the_page_the_service_and_mue_predict_write_the_same_json(page, address,
     caught.value.save_as(tmp_path / "a.json")
     downloaded = json.loads((tmp_path / "a.json").read_text())
     content, how = image_of(address, "phantom-4"), dict([view.split("=")])
-    many = {} if "coverage" in how else {"k": len(downloaded["modes"])}
+    many: dict[str, Any] = {} if "coverage" in how else {"k": len(downloaded["modes"])}
     answered = asked(address, content, **how, **many)
     require_same(downloaded, answered)
     assert set(downloaded["modes"][0]) == set(answered["modes"][0])

@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import Depends, File, Form, UploadFile
 from starlette.datastructures import UploadFile as StarletteUploadFile
 
+from mue.data.images.formats import FORMATS
 from mue.modes import By
 
 
@@ -29,8 +30,8 @@ async def _question(
     file: Annotated[
         list[UploadFile],
         File(
-            description="PNG, JPEG, GIF, BMP, WebP, TIFF, NIfTI, DICOM or npy: one file, or as "
-            "several parts of this name the slices of one DICOM series, in any order."
+            description=f"{', '.join(form.name for form in FORMATS)}: one file, or as several "
+            "parts of this name the slices of one DICOM series, in any order."
         ),
     ],
     model: Annotated[str, Form(description="A name of /api/models.", examples=["lidc-exact"])],

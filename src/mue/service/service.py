@@ -142,8 +142,8 @@ class Service:
             raise RefusedError(503, "too many images wait; try again", 1) from None
         how = {"by": asked.by, "k": asked.k, "cut": asked.cut, "coverage": asked.coverage}
         modes, raw = await self.run(rank, found, predictor, **how), upload.raw
-        image, about = Path(str(raw.files[0])), (asked.by, asked.model, predictor.config)
-        return Prediction(image, x[0], modes, raw, *about), upload
+        image, config = Path(str(raw.files[0])), predictor.config
+        return Prediction(image, x[0], modes, raw, asked.by, asked.model, config), upload
 
 
 async def _served(request: Request) -> Service:
