@@ -60,12 +60,10 @@ def encode_mask(y: Float[Tensor, "c h w"], config: Config, form: MaskFormat) -> 
     """An answer as the clients get it."""
     if form == "none":
         return {}
-    pixels = grey(y, config)
     if form == "png":
-        return {"png": base64.b64encode(png(pixels)).decode()}
-    if not is_label_map(config):
-        return {"rle": {class_names(config)[0]: rle(pixels > 127)}}
-    return {"rle": {n: rle(pixels == i + 1) for i, n in enumerate(class_names(config))}}
+        return {"png": base64.b64encode(png(grey(y, config))).decode()}
+    numbers = label_map(y, config).numpy()
+    return {"rle": {n: rle(numbers == i + 1) for i, n in enumerate(class_names(config))}}
 
 
 def rank(
