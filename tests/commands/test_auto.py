@@ -3,14 +3,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 import mue as package
 from mue.data.prepared.item import Item
-from mue.data.prepared.open import open_prepared
 from mue.data.prepared.splits import Split
-from mue.data.prepared.statistics import orientation, statistics
 from mue.data.prepared.write import write_prepared
 from mue.errors import MueError
 from mue.runs.folder import load_config
@@ -36,26 +33,6 @@ def own(patients, tmp_path_factory) -> Path:
     labels, values = ("background", "cup", "disc"), (0, 1, 4)
     write_prepared(items, folder, {"form": "made up"}, labels=labels, values=values)
     return folder
-
-
-def test_the_statistics_are_those_of_the_training_images(own):
-    found = statistics(open_prepared(own))
-    assert found.images == {"train": 4, "val": 4, "test": 4}
-    assert (found.channels, found.labels) == (3, ("background", "cup", "disc"))
-    assert found.values == (0, 1, 4)
-    assert (found.shortest, found.longest, found.raters) == ((20, 20), (24, 24), (1, 3))
-    assert found.median == (20, 20)  # the lower of two
-    assert (found.weighted, found.oriented) == (False, False)
-
-
-def test_digits_have_an_orientation_and_noise_has_none():
-    from mue.data.synthetic.digits import load_digits
-
-    g = torch.Generator().manual_seed(0)
-    digits = load_digits("test").image
-    some = digits[torch.randperm(len(digits), generator=g)[:200]].float()
-    assert orientation(some) > 0.85
-    assert orientation(torch.rand(200, 8, 8, generator=g)) < 0.65
 
 
 def test_it_trains_says_why_and_writes_it(mue, own):

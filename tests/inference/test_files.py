@@ -89,6 +89,8 @@ def test_numbered_photographs_are_images_by_themselves(tmp_path):
     for i in (3, 4):
         (tmp_path / f"IMG_{i:04d}.jpg").unlink()
     assert [f.name for f in find_inputs([tmp_path], 3)][:3] == names[:3]
+    (tmp_path / "grey" / "IMG_0004.png").unlink()  # 0 to 3: one more than the model's channels
+    assert [f.name for f in find_inputs([tmp_path / "grey"], 3)] == names[:4]
 
 
 @pytest.mark.parametrize("numbers", [(0, 1), (1, 2), (0, 2)])

@@ -10,8 +10,9 @@ from PIL import Image
 import mue
 from mue.config.presets import preset
 from mue.config.schema import DataConfig, NormalizeConfig
+from mue.data.folder.description import Description
 from mue.data.folder.importer import encode_cases
-from mue.data.folder.layout import CaseFiles, Description
+from mue.data.folder.layout import CaseFiles
 from mue.data.images.image import Geometry, RawImage
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.open import Prepared, open_prepared

@@ -18,7 +18,7 @@ from mue.commands.evaluate import EvaluationResult
 from mue.commands.export import ExportResult
 from mue.commands.export_folder import ExportedFolderResult
 from mue.commands.figure import FigureResult
-from mue.commands.import_lidc import ImportResult
+from mue.commands.imported import ImportResult
 from mue.commands.inspect import InspectionResult
 from mue.commands.new import NewDataResult
 from mue.commands.predict import PredictionResult

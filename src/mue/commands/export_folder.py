@@ -6,14 +6,16 @@ from pathlib import Path
 
 from mue.commands.progress import Progress
 from mue.data.folder.exporter import export_cases
+from mue.data.images.walk import files_below
 from mue.data.prepared.open import open_prepared, verify_prepared
 
 
 @dataclass(frozen=True, slots=True)
 class ExportedFolderResult:
-    """The new folder, and the command that imports it again."""
+    """The new folder, its files, and the command that imports it again."""
 
     folder: Path
+    files: tuple[Path, ...]
     command: str
 
 
@@ -39,4 +41,5 @@ def export_folder(
     verify_prepared(data)
     options = export_cases(open_prepared(data), folder, progress=show)
     command = ["mue", "data", "import", "folder", str(folder), *options]
-    return ExportedFolderResult(folder, shlex.join([*command, "--out", f"{folder}-prepared"]))
+    again = shlex.join([*command, "--out", f"{folder}-prepared"])
+    return ExportedFolderResult(folder, tuple(files_below(folder)), again)

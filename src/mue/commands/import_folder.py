@@ -6,17 +6,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from mue.commands.import_lidc import ImportResult
+from mue.commands.imported import ImportResult, imported
 from mue.commands.progress import Progress
 from mue.data.folder import layout
+from mue.data.folder.description import read_description
 from mue.data.folder.importer import encode_cases, is_ct
+from mue.data.folder.patients import with_patients
 from mue.data.images.image import Axis
 from mue.data.order import natural
 from mue.data.prepared.encode import Encoded
 from mue.data.prepared.item import Rejected
-from mue.data.prepared.open import open_prepared
 from mue.data.prepared.splits import split_of
-from mue.data.prepared.summary import summarize
 from mue.data.prepared.write import write_prepared
 from mue.errors import MueError
 
@@ -53,7 +53,7 @@ def import_folder(
     folder, found = Path(out), Path(source)
     if not found.is_dir():
         raise MueError(f"there is no folder {found} to import; unpack it if it is an archive")
-    description = layout.read_description(found)
+    description = read_description(found)
     if (image is None) != (mask is None):
         raise MueError("name both --image and --mask, or neither for a folder in nnU-Net's layout")
     if patient is not None and image is not None and "{patient}" in image:
@@ -62,7 +62,7 @@ def import_folder(
         cases = layout.find_by_layout(found, description)
     else:
         cases = layout.find_by_patterns(found, image, mask, description)
-    cases = layout.with_patients(cases, patient, Path(splits) if splits else None)
+    cases = with_patients(cases, patient, Path(splits) if splits else None)
 
     def show(done: int, total: int) -> None:
         if progress is not None:
@@ -91,7 +91,7 @@ def import_folder(
             ct=is_ct(cases, found, description),
             skip_bad=skip_bad,
         )
-    return ImportResult(folder, summarize(open_prepared(folder)), rejected)
+    return imported(folder, rejected)
 
 
 def _name(case: layout.CaseFiles | Rejected) -> list[tuple[int, int, str, str]]:

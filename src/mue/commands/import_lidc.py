@@ -1,25 +1,13 @@
 """`mue data import lidc`: LIDC-IDRI in any of its forms, as prepared slices."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
+from mue.commands.imported import ImportResult, imported
 from mue.commands.paths import Paths, paths_of
 from mue.commands.progress import Progress
 from mue.data.lidc.importer import detect_form, read_items
-from mue.data.prepared.item import Rejected
-from mue.data.prepared.open import open_prepared
-from mue.data.prepared.summary import DataSummary, summarize
 from mue.data.prepared.write import write_prepared
 from mue.runtime.atomic import check_new_folder
-
-
-@dataclass(frozen=True, slots=True)
-class ImportResult:
-    """The folder of prepared slices, what it holds, and what could not be imported."""
-
-    folder: Path
-    summary: DataSummary
-    rejected: tuple[Rejected, ...]
 
 
 def import_lidc(
@@ -58,4 +46,4 @@ def import_lidc(
 
     items = read_items(paths, form, size=size, window=window, progress=show)
     rejected = write_prepared(items, folder, origin, skip_bad=skip_bad)
-    return ImportResult(folder, summarize(open_prepared(folder)), rejected)
+    return imported(folder, rejected)

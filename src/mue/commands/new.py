@@ -9,7 +9,8 @@ import numpy as np
 from PIL import Image
 
 from mue.commands.progress import Progress
-from mue.data.folder.layout import DATASET
+from mue.data.folder.description import DATASET
+from mue.data.images.walk import files_below
 from mue.data.synthetic.digits import MnistSplit
 from mue.data.synthetic.two_digits import LABELS, RATER_WEIGHTS, two_digits
 from mue.errors import MueError
@@ -53,9 +54,10 @@ The digits are those of MNIST (Y. LeCun, C. Cortes), CC BY-SA 3.0.
 
 @dataclass(frozen=True, slots=True)
 class NewDataResult:
-    """The folder of an example, and how many cases it has to learn from and to test."""
+    """The folder of an example, its files, and how many cases there are to learn from and test."""
 
     folder: Path
+    files: tuple[Path, ...]
     train: int
     test: int
 
@@ -111,7 +113,7 @@ def new(
         (made / DATASET).write_text(json.dumps(dataset, indent=2) + "\n")
         text = _README.format(train=cases - test, test=test, name=folder.name)
         (made / README).write_text(text)
-    return NewDataResult(folder, cases - test, test)
+    return NewDataResult(folder, tuple(files_below(folder)), cases - test, test)
 
 
 def _save_dicom(pixels: np.ndarray, folder: Path, name: str) -> None:

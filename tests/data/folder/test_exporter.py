@@ -13,15 +13,11 @@ from PIL import Image
 
 import mue
 from mue.commands.export_folder import export_folder
+from mue.data.folder.description import Description, read_description
 from mue.data.folder.exporter import export_cases
 from mue.data.folder.importer import encode_cases, is_ct
-from mue.data.folder.layout import (
-    CaseFiles,
-    Description,
-    find_by_layout,
-    read_description,
-    with_patients,
-)
+from mue.data.folder.layout import CaseFiles, find_by_layout
+from mue.data.folder.patients import with_patients
 from mue.data.images.image import Geometry
 from mue.data.lidc.importer import read_items
 from mue.data.prepared.item import Item

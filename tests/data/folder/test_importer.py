@@ -9,8 +9,9 @@ import pytest
 from PIL import Image
 
 from mue.data.folder import importer
+from mue.data.folder.description import Description
 from mue.data.folder.importer import classes, encode_cases, is_ct, read_case
-from mue.data.folder.layout import CaseFiles, Description
+from mue.data.folder.layout import CaseFiles
 from mue.data.images.image import Axis
 from mue.data.prepared.encode import Encoded
 from mue.data.prepared.item import Item, Rejected

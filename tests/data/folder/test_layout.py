@@ -1,20 +1,10 @@
-"""Which files belong to which case, by names alone: the files are empty."""
-
-import json
-import os
 from pathlib import Path
 
 import pytest
 
-from mue.data.folder.layout import (
-    CaseFiles,
-    Description,
-    find_by_layout,
-    find_by_patterns,
-    pattern,
-    read_description,
-    with_patients,
-)
+from mue.data.folder.description import Description
+from mue.data.folder.layout import CaseFiles, find_by_layout, find_by_patterns, pattern
+from mue.data.folder.patients import with_patients
 from mue.data.prepared.item import Rejected
 from mue.data.prepared.splits import split_of
 from mue.errors import MueError
@@ -30,9 +20,6 @@ def touch(folder: Path, *names: str) -> Path:
 def described(case: CaseFiles | Rejected) -> tuple:
     assert isinstance(case, CaseFiles), case
     return case.case, case.images, case.masks
-
-
-# --- nnU-Net's layout -----------------------------------------------------------------------------
 
 
 def test_channels_and_raters_are_gathered_and_ordered(tmp_path):
@@ -129,9 +116,6 @@ def test_an_image_without_the_number_of_its_channel_is_rejected(tmp_path):
     assert stray == Rejected("imagesTr/b.png", why)
 
 
-# --- patterns -------------------------------------------------------------------------------------
-
-
 def test_patterns_find_cases_raters_and_channels(tmp_path):
     touch(tmp_path, "x/image.nii.gz", "x/task01_seg1.nii.gz", "x/task01_seg2.nii.gz", "x/other.txt")
     (case,) = find_by_patterns(
@@ -145,6 +129,16 @@ def test_patterns_find_cases_raters_and_channels(tmp_path):
     )
     images, masks = ("p/a_b-blue.png", "p/a_b-red.png"), ("q/1/a_b_0.png", "q/2/a_b_1.png")
     assert described(case) == ("a_b", images, masks)
+
+
+def test_raters_and_channels_are_in_natural_order(tmp_path):
+    names = [f"{kind}{i}" for kind in "cr" for i in (10, 9, 1)]
+    touch(tmp_path, *(f"a-{name}.png" for name in names))
+    (case,) = find_by_patterns(
+        tmp_path, "{case}-c{channel}.png", "{case}-{rater}.png", Description()
+    )
+    images, masks = (tuple(f"a-{kind}{i}.png" for i in (1, 9, 10)) for kind in "cr")
+    assert described(case) == ("a", images, masks)
 
 
 def test_a_file_that_both_patterns_match_is_of_the_one_that_says_more(tmp_path):
@@ -215,72 +209,6 @@ def test_two_images_a_lone_mask_and_a_lone_image_are_rejected_by_the_name_of_the
     ]
 
 
-# --- patients, splits, weights --------------------------------------------------------------------
-
-
-def cases_of(*names: str) -> list[CaseFiles | Rejected]:
-    return [CaseFiles(name, name, None, (name,), (name,), None) for name in names]
-
-
-def test_a_patient_is_found_in_the_name_of_a_case():
-    cases = with_patients(cases_of("P1-a", "P1-b", "odd"), "{patient}-*", None)
-    assert [c.patient for c in cases if isinstance(c, CaseFiles)] == ["P1", "P1"]
-    (bad,) = [c for c in cases if isinstance(c, Rejected)]
-    assert (bad.what, bad.why) == ("odd", "has a name that --patient '{patient}-*' does not match")
-
-
-def test_splits_come_from_a_table_by_case_or_patient(tmp_path):
-    table = tmp_path / "splits.csv"
-    table.write_text("\ufeffpatient,split,more\nP1,train,x\nP2,test,y\n", encoding="utf-8")
-    cases = with_patients(cases_of("P1-a", "P2-a", "P3-a"), "{patient}-*", table)
-    assert [c.split for c in cases if isinstance(c, CaseFiles)] == ["train", "test"]
-    assert isinstance(cases[2], Rejected)
-    assert cases[2].why == "has no line in splits.csv, by case or patient"
-
-
-def test_a_patient_in_two_splits_is_rejected(tmp_path):
-    table = tmp_path / "splits.csv"
-    table.write_text("case,split\nP1-a,train\nP1-b,test\n")
-    _, bad = with_patients(cases_of("P1-a", "P1-b"), "{patient}-*", table)
-    assert isinstance(bad, Rejected)
-    assert bad.why.startswith("is in test, and P1-a of the same patient in train; a patient must")
-
-
-def test_a_case_without_a_line_leaves_the_others_of_its_patient_their_split(tmp_path):
-    table = tmp_path / "splits.csv"
-    table.write_text("case,split\nP1-b,train\n")
-    bad, good = with_patients(cases_of("P1-a", "P1-b"), "{patient}-*", table)
-    assert isinstance(bad, Rejected)
-    assert isinstance(good, CaseFiles)
-    assert good.split == "train"
-
-
-def test_a_table_of_splits_without_a_line_says_nothing_of_a_case(tmp_path):
-    (tmp_path / "splits.csv").write_text("case,split\n")
-    (bad,) = with_patients(cases_of("x"), None, tmp_path / "splits.csv")
-    assert bad == Rejected("x", "has no line in splits.csv, by case or patient")
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        ("a,b\n1,2\n", "its first line must be `case,split` or `patient,split`"),
-        (
-            "case,split\nx,training\n",
-            "the split of x must be one of train, val, test, got 'training'",
-        ),
-        ("case,split\nx,train\nx,val\n", "x is in two splits"),
-        ("", "its first line"),
-        (None, "there is no table of splits"),
-    ],
-)
-def test_a_bad_table_of_splits_is_refused(tmp_path, content, words):
-    if content is not None:
-        (tmp_path / "splits.csv").write_text(content)
-    with pytest.raises(MueError, match=words):
-        with_patients(cases_of("x"), None, tmp_path / "splits.csv")
-
-
 def test_weights_are_those_of_the_raters_of_a_case(tmp_path):
     touch(tmp_path, "imagesTr/a_0000.png", "labelsTr/a_r0.png", "labelsTr/a_r2.png")
     touch(tmp_path, "imagesTr/b_0000.png", "labelsTr/b_r7.png")
@@ -290,54 +218,3 @@ def test_weights_are_those_of_the_raters_of_a_case(tmp_path):
     assert a.weights == pytest.approx((5 / 7, 2 / 7))
     assert isinstance(b, Rejected)
     assert b.why == "has a mask of the rater r7, whom rater_weights does not name"
-
-
-# --- dataset.json ---------------------------------------------------------------------------------
-
-
-def test_a_description_is_that_of_nnunet(tmp_path):
-    content = {
-        "channel_names": {"1": "T2", "0": "T1"},
-        "labels": {"tumour": 2, "background": 0, "oedema": 1},
-        "file_ending": ".nii.gz",
-        "numTraining": 3,
-    }
-    (tmp_path / "dataset.json").write_text(json.dumps(content))
-    found = read_description(tmp_path)
-    assert list(found.labels.items()) == [("background", 0), ("oedema", 1), ("tumour", 2)]
-    assert (found.channels, found.ending, found.weights) == (("T1", "T2"), ".nii.gz", {})
-    (tmp_path / "dataset.json").write_text('{"labels": {"0": "background", "1": "organ"}}')
-    assert read_description(tmp_path).labels == {"background": 0, "organ": 1}
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        ("{", "dataset.json must hold channel_names"),
-        ("[]", "it is not a dictionary"),
-        ('{"labels": {"a": 1, "b": 2}}', "different values, 0 for the background"),
-        ('{"labels": {"a": 0, "b": 0}}', "different values"),
-        ('{"labels": {"a": 0, "b": 1.5}}', "invalid literal for int.* '1.5'"),
-        ('{"labels": {"a": 0}}', "the background and 1 to 254 classes"),
-        ('{"labels": {"a": 0, "b": [1, 2]}}', "regions of several are not read"),
-        ('{"labels": {"a": 0, "b": 1, "ignore": 2}}', "give these pixels a class"),
-        ('{"rater_weights": {"r0": -1}}', "rater_weights must be positive"),
-        ('{"rater_weights": 3}', "dataset.json must hold"),
-        ("[" * 100_000, "dataset.json must hold"),
-        ('{"labels": {"a": 0, "b": Infinity}}', "dataset.json must hold"),
-        ('{"channel_names": {"0": "x", "1e30": "y"}}', "dataset.json must hold"),
-        (f'{{"channel_names": "xy", "labels": {{"a": 0, "b": {10**30}}}}}', "dataset.json must"),
-    ],
-)
-def test_a_bad_description_is_one_sentence(tmp_path, content, words):
-    (tmp_path / "dataset.json").write_text(content)
-    with pytest.raises(MueError, match=words) as caught:
-        read_description(tmp_path)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_table_of_splits_that_is_a_pipe_is_not_opened(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    for path in (tmp_path / "pipe", Path("/dev/zero")):
-        with pytest.raises(MueError, match="must be a table of splits, and is not: it is no plain"):
-            with_patients([], None, path)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mue.data.prepared.format import MAX_RATERS
 from mue.data.prepared.item import Item
 from mue.data.prepared.open import open_prepared, verify_prepared
 from mue.data.prepared.write import write_prepared
@@ -166,6 +167,10 @@ def _item(folder: Path, **change: Any) -> None:
         (lambda f: _item(f, h=1 << 30, w=1 << 30), "items.npy must give each image a size, and"),
         (lambda f: _item(f, raters=0), "items.npy must give each image a size, and not image 2"),
         (lambda f: _item(f, raters=3), "masks.bin must have 38 bytes, got 40; import it again"),
+        (lambda f: _item(f, raters=MAX_RATERS), "masks.bin must have 8224 bytes, got 40"),
+        (lambda f: _item(f, raters=MAX_RATERS + 1), "items.npy must give each image a size, and"),
+        (lambda f: _item(f, h=46340, w=46340), "images.bin must have 2147395660 bytes, got 75"),
+        (lambda f: _item(f, h=1 << 16, w=1 << 15), "items.npy must give each image a size, and"),
         (lambda f: _item(f, foreground=15), "items.npy must give each image a size, and not"),
     ],
 )
@@ -212,8 +217,21 @@ def test_a_changed_bit_is_found_before_the_data_are_used(some, tmp_path, name):
     data[-1] ^= 1
     (tmp_path / "out" / name).write_bytes(data)
     verify_prepared(tmp_path / "out", max_bytes=len(data) - 1)  # beyond the limit, `inspect` does
+    for limit in (len(data), None, 1 << 30):
+        with pytest.raises(MueError, match=f"{name} is not what was imported"):
+            verify_prepared(tmp_path / "out", max_bytes=limit)
     with pytest.raises(MueError, match=f"{name} is not what was imported"):
         verify_prepared(tmp_path / "out")
+
+
+def test_a_table_is_read_up_to_its_limit(some, tmp_path, monkeypatch):
+    write_prepared(some, tmp_path / "out", {})
+    size = (tmp_path / "out" / "meta.json").stat().st_size
+    monkeypatch.setattr("mue.data.prepared.open._MAX_META_BYTES", size)
+    assert len(open_prepared(tmp_path / "out").rows) == len(some)
+    monkeypatch.setattr("mue.data.prepared.open._MAX_META_BYTES", size - 1)
+    with pytest.raises(MueError, match=f"meta.json must have at most {size - 1} bytes, got {size}"):
+        open_prepared(tmp_path / "out")
 
 
 @pytest.mark.parametrize("name", sorted(FILES))

@@ -9,8 +9,6 @@ import pytest
 
 from mue.config.schema import NormalizeConfig
 from mue.data.images.image import Geometry
-from mue.data.prepared.encode import foreground_pixels
-from mue.data.prepared.format import FOREGROUND
 from mue.data.prepared.item import Item, Rejected
 from mue.data.prepared.open import Prepared, open_prepared
 from mue.data.prepared.splits import SPLITS, Split, split_of
@@ -239,18 +237,6 @@ def test_the_geometry_of_a_volume_is_kept_once(tmp_path):
         open_prepared(tmp_path / "out").volumes()
 
 
-def test_the_listed_pixels_are_annotated_and_every_class_has_its_share():
-    classes = np.zeros((2, 40, 40), np.uint8)
-    classes[0, :30, :30] = 1
-    classes[1, 5, 7:9] = 2
-    found = foreground_pixels(classes)
-    assert len(found) == 16 + 2
-    assert set(found[16:]) == {5 * 40 + 7, 5 * 40 + 8}
-    assert all((classes.reshape(2, -1)[:, pixel] > 0).any() for pixel in found)
-    assert len(foreground_pixels(np.zeros((3, 4, 4), np.uint8))) == 0
-    assert len(foreground_pixels(np.arange(256, dtype=np.uint8).reshape(1, 16, 16))) == FOREGROUND
-
-
 def test_the_normalization_that_suits_the_images_is_recorded(tmp_path):
     image, half = np.zeros((1, 3, 5), np.int16), np.zeros((1, 3, 5), np.uint8)
     image[0, 1], half[0, 1] = 70, 1
@@ -275,9 +261,6 @@ def test_the_normalization_is_that_of_the_training_images(tmp_path):
     found = open_prepared(tmp_path / "all").meta.normalize
     assert (found.low, found.mean) == ((10.0,), (10.0,))
     assert open_prepared(tmp_path / "held").meta.normalize.mean == (700.0,)
-
-
-# --- what cannot be imported ----------------------------------------------------------------------
 
 
 def test_what_is_bad_is_named_with_the_way_out_and_nothing_is_left(tmp_path):

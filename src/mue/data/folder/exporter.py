@@ -13,7 +13,7 @@ import tifffile
 from jaxtyping import Shaped
 from PIL import Image
 
-from mue.data.folder.layout import DATASET
+from mue.data.folder.description import DATASET
 from mue.data.images.image import Geometry
 from mue.data.prepared.format import KNOWN
 from mue.data.prepared.item import Row

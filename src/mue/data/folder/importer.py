@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Shaped, UInt8
 
-from mue.data.folder.layout import CaseFiles, Description
+from mue.data.folder.description import Description
+from mue.data.folder.layout import CaseFiles
 from mue.data.folder.processes import available_cores, map_in_processes
 from mue.data.images.image import Axis, RawImage, check_fit, common_bits
 from mue.data.images.pillow import picture_channels

@@ -10,44 +10,22 @@ nnU-Net's layout, with a mask for each rater, in any of the formats that are rea
 or whatever two patterns say, such as `{case}/image.nii.gz` and `{case}/seg{rater}.nii.gz`.
 """
 
-import csv
-import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from mue.config.schema import MAX_VALUE
+from mue.data.folder.description import Description
 from mue.data.images.formats import ENDINGS, image_ending
 from mue.data.images.walk import walk
 from mue.data.order import natural
 from mue.data.prepared.item import Rejected
-from mue.data.prepared.splits import SPLITS, Split, split_of
+from mue.data.prepared.splits import Split
 from mue.errors import MueError
 
-DATASET = "dataset.json"
 _FIELD = re.compile(r"\{(\w*)\}|(\*\*?)")
 _GROUP = re.compile(r"\(.*?\)")
-_MAX_JSON_BYTES, _MAX_CSV_BYTES = 1 << 22, 1 << 28
-
-
-@dataclass(frozen=True, slots=True)
-class Description:
-    """What `dataset.json` says, or what holds where there is none: one class, equal raters."""
-
-    labels: dict[str, int] = field(default_factory=dict)  # by name, background first; or none
-    channels: tuple[str, ...] = ()
-    ending: str | None = None
-    weights: dict[str, float] = field(default_factory=dict)  # of the raters
-    known: bool = False  # whether these are the true probabilities of all answers there are
-
-    @property
-    def may_be_colours(self) -> bool:
-        """Whether three channels may be red, green and blue, by their names."""
-        first = [name[:1].lower() for name in self.channels]
-        return len(first) < 2 or first == ["r", "g", "b"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,68 +43,6 @@ class CaseFiles:
     def name(self) -> str:
         """What a message calls it: with its patient, where its own name does not begin so."""
         return self.case if self.case.startswith(self.patient) else f"{self.patient}/{self.case}"
-
-
-# --- dataset.json ---------------------------------------------------------------------------------
-
-
-def read_description(source: Path) -> Description:
-    """The content of `dataset.json`, if the folder has one."""
-    path = source / DATASET
-    if not path.is_file():
-        return Description()
-    try:
-        if path.stat().st_size > _MAX_JSON_BYTES:
-            raise MueError(f"it has {path.stat().st_size} bytes")
-        content = json.loads(path.read_bytes())
-        if not isinstance(content, dict):
-            raise MueError("it is not a dictionary")
-        channels = content.get("channel_names", content.get("modality", {}))
-        weights = {str(k): float(v) for k, v in content.get("rater_weights", {}).items()}
-        if any(not 0 < w < float("inf") for w in weights.values()):
-            raise MueError(f"rater_weights must be positive, got {weights}")
-        ending = content.get("file_ending")
-        return Description(
-            labels=_labels(content.get("labels", {})),
-            channels=tuple(str(channels[key]) for key in sorted(channels, key=int)),
-            ending=None if ending is None else str(ending),
-            weights=weights,
-            known=content.get("known_probabilities") is True,
-        )
-    except (
-        ValueError,
-        TypeError,
-        LookupError,
-        OverflowError,
-        AttributeError,
-        RecursionError,
-    ) as error:
-        raise MueError(
-            f"{path} must hold channel_names, labels and file_ending as nnU-Net has them, "
-            f"and does not: {error}"
-        ) from None
-
-
-def _labels(given: Mapping[str, Any]) -> dict[str, int]:
-    """Values of the classes by their names, as nnU-Net has it since its second version."""
-    if given and all(key.isdecimal() for key in given):  # the first version: names by values
-        given = {str(name): key for key, name in given.items()}
-    if any(isinstance(value, list | dict) for value in given.values()):
-        raise MueError("labels must have one value each; regions of several are not read")
-    if "ignore" in given:
-        raise MueError("labels must not have `ignore`; give these pixels a class")
-    labels = {name: int(str(value)) for name, value in given.items()}  # not 1.5 as 1
-    labels = dict(sorted(labels.items(), key=lambda entry: entry[1]))
-    if labels and (next(iter(labels.values())) != 0 or len(set(labels.values())) < len(labels)):
-        raise MueError(f"labels must have different values, 0 for the background, got {labels}")
-    if labels and not 2 <= len(labels) <= 255:
-        raise MueError(f"labels must name the background and 1 to 254 classes, got {len(labels)}")
-    if labels and max(labels.values()) > MAX_VALUE:
-        raise MueError(f"labels must have values up to {MAX_VALUE}, got {max(labels.values())}")
-    return labels
-
-
-# --- layouts --------------------------------------------------------------------------------------
 
 
 def find_by_layout(source: Path, description: Description) -> list[CaseFiles | Rejected]:
@@ -315,69 +231,3 @@ def _wrong(
 def _rater(name: str) -> str:
     """What `rater_weights` calls a rater: r0 for CASE_r0."""
     return f"r{name}" if name.isdecimal() or not name else name
-
-
-# --- patients and splits --------------------------------------------------------------------------
-
-
-def with_patients(
-    cases: Iterable[CaseFiles | Rejected], patient: str | None, splits: Path | None
-) -> list[CaseFiles | Rejected]:
-    """The cases with the patient that a pattern finds in their name, and the split of a table.
-
-    Where the source has a test set of its own, the others are for training and validation.
-    """
-    expression = None if patient is None else pattern("--patient", patient, "patient")
-    table = {} if splits is None else _read_splits(splits)
-    cases = list(cases)
-    tested = any(isinstance(case, CaseFiles) and case.split for case in cases)
-    first: dict[str, CaseFiles] = {}  # of each patient
-    found: list[CaseFiles | Rejected] = []
-    for case in cases:
-        if isinstance(case, CaseFiles):
-            match = expression.fullmatch(case.case) if expression else None
-            name = match["patient"] if match else case.patient
-            split = case.split
-            if splits is not None:
-                split = table.get(case.case) or table.get(name)
-            elif tested and split is None:
-                split = "val" if split_of(name) == "val" else "train"
-            case = replace(case, patient=name, split=split)
-            if expression and not match:
-                case = Rejected(case.name, f"has a name that --patient {patient!r} does not match")
-            elif splits is not None and split is None:
-                case = Rejected(case.name, f"has no line in {splits.name}, by case or patient")
-            elif (other := first.setdefault(name, case)).split != split:
-                why = f"is in {split}, and {other.name} of the same patient in {other.split}"
-                case = Rejected(case.name, f"{why}; a patient must be in one split")
-        found.append(case)
-    return found
-
-
-def _read_splits(path: Path) -> dict[str, Split]:
-    """The split of each case or patient, by a table of two columns."""
-    known: dict[str, Split] = {name: name for name in SPLITS}
-    try:
-        if path.exists() and not path.is_file():  # reading a pipe or a device may never end
-            raise MueError("it is no plain file")
-        if path.stat().st_size > _MAX_CSV_BYTES:
-            raise MueError(f"it has {path.stat().st_size} bytes")
-        rows = csv.DictReader(path.read_text(encoding="utf-8-sig").splitlines())
-        columns = rows.fieldnames or ()
-        names = [name for name in ("case", "patient") if name in columns]
-        if not names or "split" not in columns:
-            raise MueError("its first line must be `case,split` or `patient,split`")
-        table: dict[str, Split] = {}
-        for row in rows:
-            name, split = str(row[names[0]]).strip(), str(row["split"]).strip()
-            if split not in known:
-                raise MueError(
-                    f"the split of {name} must be one of {', '.join(known)}, got {split!r}"
-                )
-            if table.setdefault(name, known[split]) != split:
-                raise MueError(f"{name} is in two splits")
-        return table
-    except FileNotFoundError:
-        raise MueError(f"there is no table of splits {path}") from None
-    except (OSError, ValueError, csv.Error) as error:
-        raise MueError(f"{path} must be a table of splits, and is not: {error}") from None

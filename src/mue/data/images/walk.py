@@ -45,6 +45,12 @@ def files_in(folder: Path) -> list[Path]:
     return [path for name in names if (path := folder / name).is_file()]
 
 
+def files_below(folder: Path) -> Iterator[Path]:
+    """The plain files in a folder and in those below it."""
+    for here, _, names in walk(folder):
+        yield from (path for name in names if (path := here / name).is_file())
+
+
 def dicom_files(folder: Path) -> list[Path]:
     """The files of the DICOM series that a folder holds."""
     return [path for path in files_in(folder) if _is_dicom(path)]

@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-from mue.data.images.walk import files_in, is_hidden, walk
+from mue.data.images.walk import files_below, files_in, is_hidden
 from mue.data.prepared.item import Rejected
 from mue.errors import MueError
 
@@ -62,7 +62,7 @@ def expand_sources(sources: Sequence[Path]) -> list[Path]:
 
 def total_bytes(sources: Sequence[Path]) -> int:
     """Bytes of all files of the sources."""
-    files = chain(*(_files(source) if source.is_dir() else [source] for source in sources))
+    files = chain(*(files_below(source) if source.is_dir() else [source] for source in sources))
     return sum(path.stat().st_size for path in files)
 
 
@@ -82,7 +82,7 @@ def iterate_files(
     if not source.is_dir():
         yield from _iterate_archive(source, bytes_needed, progress)
         return
-    for path in _files(source):
+    for path in files_below(source):
         name = path.relative_to(source).as_posix()
         try:
             size = path.stat().st_size
@@ -101,12 +101,6 @@ def _read(
         why = f"has {size} bytes, more than the {MAX_FILE_BYTES} that any file may have"
         return Rejected(path, why)
     return File(name, path, read(min(need, size)))
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    """The plain files below a folder. Links are followed: the folder is the user's own."""
-    for here, _, names in walk(folder):
-        yield from (path for name in names if (path := here / name).is_file())
 
 
 def _iterate_archive(
