@@ -18,6 +18,7 @@ from mue.cli.main import main
 from mue.config.auto import EXAMPLE, choose
 from mue.config.presets import PRESETS
 from mue.data.build import SOURCES
+from mue.data.images.formats import FORMATS
 from mue.evaluation.columns import METRICS
 from mue.models.build import BACKBONES
 from mue.service.routes import API
@@ -38,7 +39,9 @@ PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 def tables() -> Iterator[None]:
     """Takes back what a page adds to the tables of names."""
     before = [(table, dict(table)) for table in (SOURCES, BACKBONES, METRICS, PRESETS, API)]
+    formats = list(FORMATS)
     yield
+    FORMATS[:] = formats
     for table, content in before:
         table.clear()
         table.update(content)  # pyright: ignore[reportArgumentType, reportCallIssue]
@@ -52,6 +55,7 @@ def run_page(name: str, folder: Path) -> None:
         known = set(names)
         exec(compile("\n" * line + found[1], name, "exec"), names)  # with the page's line numbers
         for test in [n for n in names if n.startswith("test_") and n not in known]:
+            (folder / test).mkdir()
             wants_folder = "tmp_path" in inspect.signature(names[test]).parameters
             names[test](*[folder / test] * wants_folder)
 

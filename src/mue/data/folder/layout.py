@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mue.data.folder.description import Description
-from mue.data.images.formats import ENDINGS, image_ending
+from mue.data.images.formats import image_ending
 from mue.data.images.walk import walk
 from mue.data.order import natural
 from mue.data.prepared.item import Rejected
@@ -66,9 +66,9 @@ def find_by_layout(source: Path, description: Description) -> list[CaseFiles | R
             found.append(replace(case, split="test") if test else case)
         for entry in entries:
             folder, _, name = entry.rpartition("/")
-            endings = ENDINGS if description.ending is None else description.ending.lower()
-            shown = folder == folders[0] and name.lower().endswith(endings)
-            if shown and not image.fullmatch(entry):
+            named = name.lower().endswith((description.ending or "").lower())
+            shown = named if description.ending is not None else image_ending(name)
+            if folder == folders[0] and shown and not image.fullmatch(entry):
                 why = "has a name without a channel; rename it as CASE_0000"
                 strays.append(Rejected(entry, why))
     if not found:
@@ -98,7 +98,7 @@ def find_by_patterns(
     entries = _entries(source)
     for flag, given, expression in (("--image", image, images), ("--mask", mask, masks)):
         if not any(expression.fullmatch(entry) for entry in entries):
-            images_first = sorted(entries, key=lambda e: not e.lower().endswith(ENDINGS))
+            images_first = sorted(entries, key=lambda e: not image_ending(e))
             example = next((e for e in images_first if not (source / e).is_dir()), "nothing")
             raise MueError(
                 f"{flag} {given!r} matches no file of {source}, which holds {example}; correct it"

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from mue.data.images.formats import DICOM, ENDINGS, is_dicom
+from mue.data.images.formats import DICOM, image_ending, is_dicom
 from mue.data.order import natural
 from mue.errors import ReadError
 
@@ -69,14 +69,14 @@ def find_images(folder: Path, *, without: str) -> Iterator[Path]:
         if series:
             yield here
         for path in files:
-            if not series if path in slices else path.name.lower().endswith(ENDINGS):
+            if not series if path in slices else image_ending(path.name):
                 yield path
 
 
 def _is_dicom(path: Path) -> bool:
     """Whether a file is DICOM by its name, or by its content, as scanners and archives name it."""
     name = path.name.lower()
-    if name.endswith((*ENDINGS, *_OTHER_ENDINGS)) or not path.is_file():
+    if image_ending(name) or name.endswith(_OTHER_ENDINGS) or not path.is_file():
         return name.endswith(DICOM.endings)
     return is_dicom(path)
 
