@@ -171,6 +171,39 @@ def test_slices_without_a_thickness_have_that_of_their_distance(ct, tmp_path, th
     check_by_dciodvfy(paths)
 
 
+def test_a_thickness_that_slices_have_is_kept(ct, tmp_path):
+    """Slices may overlap, or have gaps: here they are 2 mm apart."""
+    for path in ct.glob("*.dcm"):
+        data = dcmread(path)
+        data.SliceThickness = 1.5
+        data.save_as(path)
+    paths = written(as_dicom_seg(two_answers(ct)), tmp_path)
+    (shared,) = dcmread(paths[0]).SharedFunctionalGroupsSequence
+    assert shared.PixelMeasuresSequence[0].SliceThickness == 1.5
+
+
+def test_labels_and_descriptions_are_cut_at_what_dicom_holds(ct):
+    """64 characters of a label, 1024 of a description: one more is no valid file."""
+    name, note = "n" * 70, "".join(chr(ord("a") + i % 26) for i in range(2000))
+    found = dataclasses.replace(two_answers(ct), classes=(name,), notes=(note, "short"))
+    first, second = read_seg(as_dicom_seg(found)[".dcm"]).SegmentSequence
+    assert first.SegmentLabel == f"1: {name}"[:64]
+    assert first.SegmentDescription == f"{name}: {note}"[:1024]
+    assert second.SegmentDescription == f"{name}: short"
+
+
+def test_fractions_beyond_0_to_1_are_clipped(ct):
+    """Half precision may round a mean of probabilities to more than 1."""
+    found = two_answers(ct)
+    expected = found.expected.copy()
+    expected[0, 1, 2, 3], expected[0, 3, 4, 5], expected[0, 2, 0, 0] = 1.25, -0.5, 0.5
+    found = dataclasses.replace(found, expected=expected)
+    seg = read_seg(as_dicom_seg(found)["-expected.dcm"])
+    frames = seg.get_pixels_by_source_instance(in_order(ct), assert_missing_frames_are_empty=True)
+    assert (frames[1, 2, 3, 0], frames[3, 4, 5, 0]) == (1, 0)
+    assert frames[2, 0, 0, 0] == pytest.approx(0.5, abs=0.5 / 255 + 1e-6)
+
+
 @pytest.mark.parametrize("several", [False, True])
 def test_dciodvfy_finds_no_error_in_what_predict_writes(ct, lesion_config, tmp_path, several):
     """Of a series, an enhanced image, a photograph without a place in space, and its raw form."""

@@ -1,3 +1,4 @@
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -145,6 +146,12 @@ def test_unsigned_integers_are_scaled_by_the_maximum_of_their_type(predictor, ki
 def test_booleans_are_black_and_white(predictor):
     mask = torch.rand(8, 8) > 0.5
     assert torch.equal(predictor.propose(mask, k=3).y, predictor.propose(mask.float(), k=3).y)
+
+
+def test_values_are_divided_by_the_maximum_of_their_type_in_one_place():
+    root = Path(mue.__file__).parent
+    found = [p for p in root.rglob("*.py") if re.search(r"/ \(*(torch|np)\.iinfo", p.read_text())]
+    assert [p.relative_to(root).as_posix() for p in found] == ["data/normalize.py"]
 
 
 # --- files and training ---------------------------------------------------------------------------

@@ -1,12 +1,15 @@
 import io
 import json
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from segmentations import CLASSES, MASKS, opened, two_answers
 
+import mue
 from mue.config.schema import Config, DataConfig, ModelConfig, ObjectiveConfig
 from mue.inference.masks import class_names, class_values, label_map
 from mue.inference.nifti import as_nifti
@@ -75,3 +78,15 @@ def test_a_pixel_is_of_its_most_probable_class_or_of_the_last_that_it_is_in():
     assert label_map(y, channels).tolist() == [[2, 3, 0, 2]]
     assert label_map(y[:1], MASKS).tolist() == [[1, 0, 0, 0]]  # one half is in no mask
     assert label_map(y, CLASSES).dtype == torch.uint8
+
+
+def test_answers_are_thresholded_and_classes_are_named_in_one_place():
+    """What is not random numbers or a sentence; the classes of data are named in its readers."""
+    root = Path(mue.__file__).parent
+    cut = re.compile(r"[<>]=? 0\.5\b(?!\.)")
+    allowed = {"modes/distances.py", "data/augment.py", "data/synthetic/toy.py", "metrics/door.py"}
+    for path in root.rglob("*.py"):
+        name, text = path.relative_to(root).as_posix(), path.read_text()
+        assert name in allowed or not cut.search(text), f"{name} thresholds: call mue.modes"
+        named = re.search(r'data\.labels\[1:\]|f"class \{', text)
+        assert name == "inference/masks.py" or not named, f"{name} names classes: call class_names"

@@ -1,7 +1,9 @@
 from dataclasses import replace
+from typing import cast
 
 import pytest
 import torch
+from torch import nn
 
 import mue
 from mue.config.schema import CodebookConfig, Config, ModelConfig
@@ -9,6 +11,7 @@ from mue.inference import strips
 from mue.inference.predictor import Predictor
 from mue.models.build import build_network
 from mue.models.modal import Modal
+from mue.nn.blocks import ResidualBlock
 
 
 def seeded() -> torch.Generator:
@@ -98,3 +101,27 @@ def test_what_no_strips_are_known_for_takes_one_pass(monkeypatch, baselines):
     for name in ("probunet", "unet"):
         predictor = mue.load(baselines[name], device="cpu")
         assert predictor.propose(torch.rand(1, 16, 16), 1).y.dtype == torch.float32
+
+
+def test_feature_maps_in_half_precision_stay_finite():
+    """Values beyond the largest of float16 would be infinite, and all that is computed of them."""
+    largest = torch.finfo(torch.float16).max
+    x = torch.ones(1, 2, 6, 5)
+    block = ResidualBlock(2, 3, linear=True)
+    conv = cast("nn.Conv2d", block.body[0])
+    with torch.inference_mode():
+        for each in (*block.body, block.shortcut):
+            for parameter in each.parameters():
+                parameter.zero_()
+        conv.weight[0], conv.weight[1] = 1e6, -1e6
+        out = torch.empty(1, 3, 6, 5, dtype=torch.float16)
+        strips._convolve(conv, nn.Identity(), lambda a, b: x[:, :, a:b], out)
+        assert (out[0, 0] == largest).all()
+        assert (out[0, 1] == -largest).all()
+        conv.weight.zero_()
+        shortcut = cast("nn.Conv2d", block.shortcut)
+        shortcut.weight[0], shortcut.weight[1] = 1e6, -1e6
+        out = strips._block(block, lambda a, b: x[:, :, a:b], (6, 5), torch.float16)
+        assert (out[0, 0] == largest).all()
+        assert (out[0, 1] == -largest).all()
+        assert (out[0, 2] == 0).all()
