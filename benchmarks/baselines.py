@@ -30,7 +30,8 @@ import mue
 from mue.config.presets import preset
 from mue.data.prepared.open import open_prepared
 from mue.data.synthetic.guess import CATEGORIES
-from mue.evaluation.compare import HIGHER, SAMPLES, ComparedModel, Point, best
+from mue.evaluation.compare import HIGHER, SAMPLE_COUNTS, ComparedModel, best
+from mue.evaluation.curves import Point
 from mue.inference.load import bundled, find
 from mue.metrics.bootstrap import Interval
 from mue.plots.comparison import plot_comparison
@@ -93,7 +94,7 @@ def tasks(runs: Path, data: Path | None) -> list[Task]:
         return {n: m for n, m in places.items() if isinstance(m, str) or m.is_dir()}
 
     game = known("guess", "guess-exact", *(f"guess-{b}" for b in BASELINES))
-    found = [Task("guess", game, SAMPLES)]
+    found = [Task("guess", game, SAMPLE_COUNTS)]
     if data is not None:
         lesions = known("lidc-exact", "lidc-small", *(f"lidc-{b}" for b in BASELINES))
         found.append(Task("lidc", lesions, (16, 100), data))

@@ -2,24 +2,15 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 
-from mue.data.synthetic.toy import Bars
 from mue.evaluation.columns import METRICS
-from mue.evaluation.compare import (
-    ComparedModel,
-    best,
-    compare_models,
-    latent_samples,
-    metrics_of,
-    sample_curve,
-)
+from mue.evaluation.compare import ComparedModel, best, compare_models, metrics_of
 from mue.evaluation.known import evaluate_modes
 from mue.evaluation.raters import evaluate_raters
 from mue.inference.load import load
 from mue.inference.predictor import Predictor
 from mue.metrics.bootstrap import Interval
-from mue.metrics.modes import mode_tv, nearest_mode
+from mue.metrics.modes import mode_tv
 
 
 def loaded(folders: dict[str, Path], *names: str, half: bool = False) -> dict[str, Predictor]:
@@ -132,42 +123,3 @@ def test_models_that_cannot_be_compared_are_refused(baselines, lesion_baselines,
     for samples in ((0,), (16, 5000), ()):
         with pytest.raises(ValueError, match=r"`samples` must be numbers in 1..4096, got \["):
             compare_models(toy, samples=samples)
-
-
-# --- how many samples -----------------------------------------------------------------------------
-
-
-def test_a_curve_is_the_distance_of_the_first_samples_of_one_run(baselines):
-    predictor = load(baselines["probunet"], device="cpu")
-    points = sample_curve(predictor, counts=(1, 3, 8), inputs=5, seed=4)
-    assert [p.answers for p in points] == [1, 3, 8]
-    assert all(p.seconds > 0 for p in points)
-    generator = torch.Generator().manual_seed(4)
-    from_source = Bars(seed=4 + (1 << 40))
-    tv = torch.zeros(3)
-    for i in range(5):
-        case = from_source.case(torch.tensor([i]))
-        mode = nearest_mode(
-            predictor.propose(case.x, 8, generator=generator, normalized=True).y, case.ys
-        )[0]
-        for j, n in enumerate((1, 3, 8)):
-            share = torch.bincount(mode[:n], minlength=2) / n
-            tv[j] += (share - case.q[0]).abs().sum() / 2 / 5
-    assert [p.mode_tv for p in points] == pytest.approx(tv.tolist(), abs=1e-6)
-
-
-def test_a_ranking_is_one_point_of_the_curve(baselines):
-    predictor = load(baselines["exact"], device="cpu")
-    (point,) = sample_curve(predictor, inputs=7, seed=1)
-    scores = evaluate_modes(predictor, inputs=7, seed=1)
-    assert point.answers == 6
-    expected = mode_tv(scores.predicted, scores.true).mean().item()
-    assert point.mode_tv == pytest.approx(expected, abs=1e-4)  # evaluate leaves out the improbable
-
-
-def test_latents_are_sampled_with_their_modes_and_densities(baselines):
-    found = latent_samples(load(baselines["probunet"], device="cpu"), inputs=60, k=3, seed=1)
-    assert found.mode.shape == found.log_density.shape == (60, 3)
-    assert (found.log_density <= 0).all()
-    assert set(found.group) == {"dim", "bright"}
-    torch.testing.assert_close(found.frequency().sum(dim=1), torch.ones(60))

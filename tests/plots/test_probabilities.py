@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from mue.evaluation.compare import LatentSamples
 from mue.evaluation.known import ModeEvaluation
+from mue.evaluation.latents import LatentSamples
 from mue.plots.probabilities import plot_densities, plot_probabilities
 
 

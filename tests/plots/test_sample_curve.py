@@ -1,6 +1,6 @@
 import pytest
 
-from mue.evaluation.compare import Point
+from mue.evaluation.curves import Point
 from mue.plots.sample_curve import plot_sample_curve
 
 

@@ -6,7 +6,8 @@ import torch
 from matplotlib.figure import Figure
 from PIL import Image, ImageColor
 
-from mue.evaluation.compare import ComparedModel, Point
+from mue.evaluation.compare import ComparedModel
+from mue.evaluation.curves import Point
 from mue.evaluation.known import ModeEvaluation
 from mue.metrics.bootstrap import Interval
 from mue.metrics.calibration import reliability

@@ -17,16 +17,9 @@ from mue.commands.report import check_report, save_report
 from mue.data.build import check_data
 from mue.data.prepared.open import open_prepared, verify_prepared
 from mue.data.prepared.splits import Split
-from mue.evaluation.compare import (
-    CURVE_INPUTS,
-    SAMPLES,
-    ComparedModel,
-    Point,
-    best,
-    compare_models,
-    sample_curve,
-    single_pass,
-)
+from mue.evaluation.compare import SAMPLE_COUNTS, ComparedModel, best, compare_models
+from mue.evaluation.curves import CURVE_INPUTS, Point, sample_curve
+from mue.evaluation.speed import single_pass
 from mue.inference.load import find
 from mue.modes import By
 from mue.runs.folder import commit
@@ -54,7 +47,7 @@ def compare(
     split: Split = "test",
     inputs: int = 1000,
     seed: int = 0,
-    samples: Sequence[int] = SAMPLES,
+    samples: Sequence[int] = SAMPLE_COUNTS,
     by: By = "mode",
     out: str | Path = _OUT,
     device: Device = "auto",

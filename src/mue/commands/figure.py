@@ -17,9 +17,10 @@ from mue.data.prepared.open import open_prepared, verify_prepared
 from mue.data.prepared.splits import Split
 from mue.errors import MueError
 from mue.evaluation.answered import of_one_size, split_of_data
-from mue.evaluation.compare import latent_samples, single_pass
 from mue.evaluation.known import ModeEvaluation, evaluate_modes
+from mue.evaluation.latents import latent_samples
 from mue.evaluation.raters import RaterEvaluation, evaluate_raters
+from mue.evaluation.speed import single_pass
 from mue.inference.load import find
 from mue.inference.predictor import MODE_SAMPLES, Predictor
 from mue.metrics.calibration import reliability
@@ -99,7 +100,7 @@ def figure(
         for model in loaded:
             predictor, show = model.predictor, progress_of(model.name, progress)
             if data is None:
-                k = 100 if predictor.is_sampler and single_pass(predictor) else 16
+                k = MODE_SAMPLES if predictor.is_sampler and single_pass(predictor) else 16
                 modes = evaluate_modes(
                     predictor, split=split, inputs=inputs, seed=seed, k=k, progress=show
                 )

@@ -20,7 +20,7 @@ STEPS: dict[str, int] = {"cuda": 6000, "cpu": 2000}
 """Steps of a training where time is no matter."""
 MINUTES = 5.0
 """Time for a training on a CPU, where nothing else is said."""
-SAMPLES = 16
+ANSWERS = 16
 """Answers sampled in a step where raters have weights: each costs next to nothing."""
 _LONGEST_SIDE = {"cuda": 256, "cpu": 128}  # of a patch
 _PIXELS = {"cuda": 1 << 20, "cpu": 1 << 15}  # of a batch: on a CPU more steps help more
@@ -156,7 +156,7 @@ def choose(s: DataStatistics, device: Literal["cpu", "cuda"]) -> Choice:
         reasons["objective.likelihood"] = (
             f"categorical: {classes - 1} classes and the background; IoU is the mean over classes"
         )
-    answers = SAMPLES if s.weighted else min(SAMPLES, max_raters)
+    answers = ANSWERS if s.weighted else min(ANSWERS, max_raters)
     reasons["data.answers"] = _answers_reason(s, answers)
     reasons["data.normalize"] = f"{s.normalize.kind}, as was chosen when the data were imported"
     augment = AUGMENT

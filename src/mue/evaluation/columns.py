@@ -39,7 +39,7 @@ from mue.types import Case, Hypotheses
 
 TOP = 16
 """Answers that `ged` weighs, renormalised."""
-SAMPLES = (16, 32, 50, 100)
+GED_N = (16, 32, 50, 100)
 """Numbers of samples for which the literature reports `ged_n`."""
 MATCHED = 16
 """Samples that are matched to the raters."""
@@ -184,7 +184,7 @@ METRICS: dict[str, Metric] = {
         f"ged_{n}": Metric(
             distances=partial(_ged_n, n=n), in_comparison=n == MATCHED, by_class=n == MATCHED
         )
-        for n in SAMPLES
+        for n in GED_N
     },
     f"hm_iou_{MATCHED}": Metric(
         distances=partial(_hm_iou_n, n=MATCHED), higher_is_better=True, by_class=True
@@ -238,7 +238,7 @@ def _on_host(m: Masks, seed: int, *, keep_pairs: bool) -> SplitDistances:
     ss = d.ss
     if not keep_pairs:
         k = p.shape[1]
-        equal = {n: torch.full((len(q), n), 1 / n) for n in {*SAMPLES, k} if n <= k}
+        equal = {n: torch.full((len(q), n), 1 / n) for n in {*GED_N, k} if n <= k}
         first = {n: d.top(n).energy(w, q) for n, w in equal.items()}
         ss = ss[:, :0, :0]
     # a slice is copied, or it would keep the distances of all pairs in memory

@@ -4,45 +4,31 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-import torch.nn.functional as F
-from jaxtyping import Float, Int
-from torch import Tensor
-
 from mue.data.build import build_source, check_shapes
 from mue.data.prepared.splits import Split
 from mue.errors import MueError
 from mue.evaluation.answered import (
-    Progress,
-    Request,
-    answered,
-    check_inputs,
     spaced_items,
     split_batches,
 )
 from mue.evaluation.columns import METRICS
 from mue.evaluation.known import evaluate_modes
 from mue.evaluation.raters import evaluate_raters
+from mue.evaluation.speed import seconds_for, single_pass
 from mue.inference.predictor import MAX_SAMPLES, Predictor
 from mue.metrics.bootstrap import Interval
-from mue.metrics.modes import mode_tv, nearest_mode
 from mue.modes import By
 
-SAMPLES = (16, 100, 1000)
+SAMPLE_COUNTS = (16, 100, 1000)
 """How many samples are taken of a model that samples."""
 HIGHER = frozenset(name for name, metric in METRICS.items() if metric.higher_is_better)
 """Metrics of which more is better; of all others less is."""
-COUNTS = tuple(2**i for i in range(13))
-"""Numbers of samples of a curve: 1, 2, 4, …, 4096."""
-CURVE_INPUTS = 100
-"""Inputs that a curve is the mean of."""
 _TIMED = 8  # inputs in a batch when the speed is measured, or as many as have one size
 
 
@@ -107,7 +93,7 @@ def compare_models(
     split: Split = "test",
     inputs: int = 1000,
     seed: int = 0,
-    samples: Sequence[int] = SAMPLES,
+    samples: Sequence[int] = SAMPLE_COUNTS,
     by: By = "mode",
     progress: Callable[[str, int, int], None] | None = None,
 ) -> list[ComparedModel]:
@@ -150,7 +136,7 @@ def compare_models(
                     answers=answers,
                     passes=predictor.network.forward_passes(answers),
                     parameters=sum(p.numel() for p in predictor.network.parameters()),
-                    per_second=len(timed.x) * answers / _seconds(predictor, timed.x, answers),
+                    per_second=len(timed.x) * answers / seconds_for(predictor, timed.x, answers),
                     metrics={n: v for n, v in scores.intervals().items() if n not in hidden},
                     difference={n: v for n, v in difference.items() if n not in hidden},
                 )
@@ -184,105 +170,3 @@ def _check_comparable(predictors: Mapping[str, Predictor], samples: Sequence[int
                     f"models must answer the same question to be compared: {what} is {mine} for "
                     f"{first} and {theirs} for {name}"
                 )
-
-
-def single_pass(predictor: Predictor) -> bool:
-    """Whether all answers to an input take one forward pass."""
-    return predictor.network.forward_passes(2) == 1
-
-
-def _seconds(predictor: Predictor, x: Tensor, answers: int) -> float:
-    """How long the answers take: the fastest of three calls or more after a warm-up.
-
-    What takes milliseconds is repeated for a fifth of a second, or another job would count.
-    """
-    took: list[float] = []
-    while len(took) < 4 or sum(took) < 0.2:
-        began = time.perf_counter()
-        predictor.propose(x, answers, normalized=True)
-        if predictor.device.type == "cuda":
-            torch.cuda.synchronize()
-        took.append(time.perf_counter() - began)
-    return min(took[1:])
-
-
-# --- how many samples it takes --------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """The error of a model with a number of answers, and the seconds they take for one input."""
-
-    answers: int
-    mode_tv: float
-    seconds: float
-
-
-def sample_curve(
-    predictor: Predictor,
-    *,
-    counts: Sequence[int] = COUNTS,
-    split: Split = "test",
-    inputs: int = CURVE_INPUTS,
-    seed: int = 0,
-    progress: Progress | None = None,
-) -> list[Point]:
-    """The error of the frequencies of a sampler, by the number of samples.
-
-    The largest number is sampled once, and its first n are the n samples. A model that ranks its
-    answers has one point: its top 16.
-    """
-    check_inputs(inputs)
-    if not predictor.is_sampler:
-        counts = (min(16, predictor.max_answers),)
-    source = build_source(predictor.config.data, split, seed=seed, device=predictor.device)
-    tv: dict[int, list[Tensor]] = {n: [] for n in sorted(set(counts))}
-    items = torch.arange(inputs, device=source.device)
-    request = Request(items, max(counts), min_prob=0.0, batch=1, seed=seed)
-    for each in answered(predictor, source, request, progress=progress):
-        case, h = each.case, each.h
-        mode = F.one_hot(nearest_mode(h.y, case.ys), case.q.shape[1])
-        for n, found in tv.items():
-            weight = torch.full_like(h.prob, 1 / n) if predictor.is_sampler else h.prob
-            p = (mode[:, :n] * weight[:, :n, None]).sum(dim=1)
-            found.append(mode_tv(p, case.q).cpu())
-    x = source.case(torch.tensor([0], device=predictor.device)).x
-    mean = {n: torch.cat(found).mean().item() for n, found in tv.items()}
-    return [Point(n, error, _seconds(predictor, x, n)) for n, error in mean.items()]
-
-
-# --- densities of latents -------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class LatentSamples:
-    """Samples of a Probabilistic U-Net for inputs whose modes, of probability `true`, are known.
-
-    `mode` is the one that a sample is nearest to, `log_density` that of `Predictor.densities`.
-    """
-
-    mode: Int[Tensor, "b k"]
-    log_density: Float[Tensor, "b k"]
-    true: Float[Tensor, "b m"]
-    group: tuple[str, ...]
-
-    def frequency(self) -> Float[Tensor, "b m"]:
-        """Share of the samples of each input that is nearest to each mode."""
-        return F.one_hot(self.mode, self.true.shape[1]).float().mean(dim=1)
-
-
-def latent_samples(
-    predictor: Predictor, *, split: Split = "test", inputs: int = 1000, k: int = 16, seed: int = 0
-) -> LatentSamples:
-    """K samples for each input, with their modes and the densities of their latents."""
-    source = build_source(predictor.config.data, split, seed=seed, device=predictor.device)
-    generator = torch.Generator().manual_seed(seed)
-    batches: list[tuple[Tensor, ...]] = []
-    group: list[str] = []
-    for index in torch.arange(inputs, device=predictor.device).split(50):
-        case = source.case(index)
-        y, log_density = predictor.densities(case.x, k, generator=generator, normalized=True)
-        batches.append((nearest_mode(y, case.ys).cpu(), log_density.cpu(), case.q.cpu()))
-        group.extend(case.group)
-    mode, log_density, true = (torch.cat(tensors) for tensors in zip(*batches, strict=True))
-    return LatentSamples(mode, log_density, true, tuple(group))

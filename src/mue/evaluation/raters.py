@@ -29,7 +29,7 @@ from mue.evaluation.answered import (
 from mue.evaluation.columns import METRICS, Columns, Masks, masks_of_case
 from mue.evaluation.conformal import covered
 from mue.inference.masks import class_names
-from mue.inference.predictor import Predictor
+from mue.inference.predictor import MODE_SAMPLES, Predictor
 from mue.metrics.bootstrap import Interval, interval, interval_of
 from mue.metrics.calibration import Reliability, brier, ece, reliability
 from mue.metrics.ranked import mode_shares, ranked_before, up_to
@@ -206,7 +206,7 @@ def evaluate_raters(
     split: Split = "test",
     by: By = "mode",
     seed: int = 0,
-    samples: int = 100,
+    samples: int = MODE_SAMPLES,
     batch: int = 32,
     also: Judge | None = None,
     progress: Progress | None = None,

@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from mue.evaluation.compare import LatentSamples
 from mue.evaluation.known import ModeEvaluation
+from mue.evaluation.latents import LatentSamples
 from mue.plots.style import BLUE, INK, RED, legend_below, new_figure, style_axes
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from mue.errors import MueError
-from mue.evaluation.compare import Point
+from mue.evaluation.curves import Point
 from mue.plots.style import legend_below, model_colours, new_figure, plain_log_labels, style_axes
 
 

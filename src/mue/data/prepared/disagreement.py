@@ -11,7 +11,7 @@ from mue.data.prepared.open import Prepared
 from mue.metrics.energy import best_ged, rater_disagreement
 from mue.metrics.overlap import iou_distance
 
-SAMPLES = (16, 100)
+GED_N = (16, 100)
 """Numbers of samples for which the best `ged_n` is given."""
 
 
@@ -31,7 +31,7 @@ def disagreement(prepared: Prepared, max_images: int = 2000) -> Disagreement:
     count = min(max_images, len(several))
     chosen = several[np.linspace(0, len(several) - 1, count).round().astype(int)]
     classes = prepared.meta.labels[1:] or ("foreground",)
-    names = ("ged", *(f"ged_{n}" for n in SAMPLES))
+    names = ("ged", *(f"ged_{n}" for n in GED_N))
     by_class: dict[str, list[float]] = {name: [] for name in classes}
     distance: list[float] = []
     best: dict[str, list[float]] = {name: [] for name in names}
@@ -47,7 +47,7 @@ def disagreement(prepared: Prepared, max_images: int = 2000) -> Disagreement:
         d = rater_disagreement(iou_distance(every, every), q)
         distance.append(d.item())
         known = prepared.known  # then there is nothing but these answers
-        for name, n in zip(names, (None, *SAMPLES), strict=True):
+        for name, n in zip(names, (None, *GED_N), strict=True):
             among = (1 - q.square().sum(dim=1)) * d / n if known and n else 0 * d
             best[name].append((among if known else best_ged(d, q, n)).item())
     return Disagreement(
