@@ -11,10 +11,10 @@ from torch import Tensor
 from mue.config.schema import ModesConfig
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.open import open_prepared
-from mue.evaluation.columns import Columns, masks_of_case
+from mue.evaluation.columns import METRICS, Columns, SplitDistances, masks_of_case
 from mue.evaluation.raters import RaterEvaluation, evaluate_raters
 from mue.inference.load import load
-from mue.metrics import coverage_k, ged_n, hm_iou_n, outside_share, rater_modes
+from mue.metrics import Distances, coverage_k, ged_n, hm_iou_n, outside_share, rater_modes
 from mue.metrics import iou as overlap
 from mue.modes import binary_masks
 from mue.types import Case, Hypotheses
@@ -115,3 +115,18 @@ def test_columns_joined_from_batches_are_those_of_all_slices(predictor, case, si
         torch.testing.assert_close(found[f"ged_{n}"][first], expected[first], **CLOSE)
     expected = hm_iou_n(s, p, ys, 16, torch.Generator().manual_seed(3), case.q)
     torch.testing.assert_close(found["hm_iou_16"][first], expected[first], **CLOSE)
+
+
+@pytest.mark.parametrize(("k", "there"), [(15, False), (16, True), (17, True)])
+def test_of_a_sampler_as_many_samples_are_matched_as_the_metric_asks_for(k, there):
+    """By hand: the first 16 samples are one rater's answer, later ones are nobody's."""
+    d = Distances(
+        (torch.arange(k) > 15).float().view(1, k, 1), torch.zeros(1, 0, 0), torch.zeros(1, 1, 1)
+    )
+    p, code = torch.full((1, k), 1 / k), torch.full((1, k), -1)
+    split = SplitDistances(d, p, code, torch.ones(1, 1), first={k: torch.zeros(1)}, seed=0)
+    found = METRICS["hm_iou_16"].distances
+    assert found is not None
+    values = found(split)
+    assert (values is not None) == there
+    assert values is None or values.tolist() == [1]

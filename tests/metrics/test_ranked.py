@@ -93,3 +93,11 @@ def test_modes_are_shown_while_no_more_than_the_limit_is_before_them():
     assert up_to(prob, 0.5).tolist() == [[True, True, False, False]]
     assert up_to(prob, 1.0).tolist() == [[True, True, True, False]]
     assert probability_before(prob).tolist() == [[0, 0.5, 0.75, 1]]
+
+
+def test_an_answer_of_exactly_the_overlap_asked_for_is_a_raters():
+    iou, mode, prob = torch.tensor([[[0.75]]]), torch.tensor([[0]]), torch.ones(1, 1)
+    assert rater_modes(iou, mode, 0.75).tolist() == [[0]]
+    assert rater_modes(iou, mode, 0.8).tolist() == [[-1]]
+    assert ranked_before(iou, mode, prob, 0.75).tolist() == [[0]]
+    assert ranked_before(iou, mode, prob, 0.8).tolist() == [[math.inf]]

@@ -58,6 +58,11 @@ def weights(name: str, value: Array | None, of: Tensor) -> Float[Tensor, "b k"]:
             f"`{name}` must be {b} {k}, a weight for each mask of each input, got "
             f"{_shape(w)}; None are equal weights"
         )
+    return distribution(name, w)
+
+
+def distribution(name: str, w: Float[Tensor, "b k"]) -> Float[Tensor, "b k"]:
+    """Weights that are at least 0 and sum to 1 for each input."""
     total = w.sum(dim=1)
     if (w < 0).any() or not torch.allclose(total, torch.ones_like(total), atol=_TOLERANCE):
         raise MueError(
