@@ -306,7 +306,7 @@ def test_slices_are_learned_from_and_a_stopped_run_goes_on_to_the_same_weights(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("mue.commands.train.save_state", stopped)
+        patch.setattr("mue.training.run.save_state", stopped)
         assert mue(*train, "--out", "parts").code == 130
     assert saved == [3]
     assert mue(*train, "--out", "parts", "--resume").code == 0

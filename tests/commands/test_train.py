@@ -22,7 +22,7 @@ import mue
 from mue.cli.main import main
 from mue.commands import train as command
 from mue.commands.calibrate import calibrate
-from mue.commands.train import Interrupted, train
+from mue.commands.train import train
 from mue.config.presets import preset
 from mue.config.schema import ComputeConfig, Config
 from mue.data.build import build_source
@@ -38,6 +38,7 @@ from mue.runs.folder import RunError, load_config, origin
 from mue.runs.log import NonFiniteError, best_validation, read_log, read_validations
 from mue.runs.weights import export_run, load_network, load_tensors, save_tensors
 from mue.runtime.atomic import locked, remove_leftovers
+from mue.runtime.signals import Interrupted
 from mue.training.checkpoint import load_state_
 from mue.training.codes import divide_code_, retire_
 from mue.training.loop import fit
@@ -202,7 +203,7 @@ def test_memory_that_runs_out_is_said_with_the_remedy(tiny, tmp_path, monkeypatc
     def steps(*_):
         raise error
 
-    monkeypatch.setattr("mue.commands.train.fit", steps)
+    monkeypatch.setattr("mue.training.run.fit", steps)
     words = r"memory ran out: a step of 8 inputs .*; take --compute.accumulate 2 .*--train.batch"
     with pytest.raises(RunError, match=words):
         train(tiny(), tmp_path / "run")
@@ -219,7 +220,7 @@ def test_memory_that_runs_out_after_a_checkpoint_is_resumed_in_more_parts(
 
     out, config = tmp_path / "run", tiny(save_every=1)
     with monkeypatch.context() as patch:
-        patch.setattr("mue.commands.train.fit", steps)
+        patch.setattr("mue.training.run.fit", steps)
         words = "go on with --resume and --compute.accumulate 2 .* or --compute.checkpointing$"
         with pytest.raises(RunError, match=words):
             train(config, out)
@@ -312,7 +313,7 @@ def test_another_error_in_a_step_keeps_its_traceback(tiny, tmp_path, monkeypatch
     def steps(*_):
         raise RuntimeError(words)
 
-    monkeypatch.setattr("mue.commands.train.fit", steps)
+    monkeypatch.setattr("mue.training.run.fit", steps)
     with pytest.raises(RuntimeError, match=words) as caught:
         train(tiny(), tmp_path / "run")
     assert type(caught.value) is RuntimeError
@@ -604,7 +605,7 @@ def test_before_the_first_step_a_signal_is_not_held_back(tiny, tmp_path, monkeyp
             yield step
             held.append(signal.getsignal(signal.SIGTERM))
 
-    monkeypatch.setattr("mue.commands.train.fit", steps)
+    monkeypatch.setattr("mue.training.run.fit", steps)
     train(tiny(steps=1), tmp_path / "run")
     assert held[0] is signal.SIG_DFL
     assert held[1] is not signal.SIG_DFL
@@ -637,9 +638,9 @@ def scored(monkeypatch, *scores: float) -> dict[int, dict[str, torch.Tensor]]:
     left, seen = iter(scores), dict[int, dict[str, torch.Tensor]]()
     validate = command.validate
 
-    def scoring(training, *sources):
-        seen[training.step] = {name: w.clone() for name, w in training.ema.items()}
-        return dataclasses.replace(validate(training, *sources), score=next(left))
+    def scoring(predictor, step, *sources):
+        seen[step] = {name: w.clone() for name, w in predictor.network.named_parameters()}
+        return dataclasses.replace(validate(predictor, step, *sources), score=next(left))
 
     monkeypatch.setattr(command, "validate", scoring)
     return seen

@@ -9,6 +9,7 @@ from mue.config.schema import ObjectiveConfig
 from mue.data.build import build_source
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.open import open_prepared
+from mue.data.source import Source
 from mue.data.synthetic.toy import Bars
 from mue.data.synthetic.vector import Rotations
 from mue.evaluation.known import evaluate_modes
@@ -19,11 +20,18 @@ from mue.evaluation.validation import (
     validate,
     validation_source,
 )
+from mue.runs.log import ValidationRecord
 from mue.training.loop import fit
 from mue.training.state import Training
 from mue.types import Case, Hypotheses
 
 CPU = torch.device("cpu")
+
+
+def measured(training: Training, source: Source, validation: Source) -> ValidationRecord:
+    """The EMA of the weights of a training, validated."""
+    predictor = predictor_of(training.network, training.config, training.ema)
+    return validate(predictor, training.step, source, validation)
 
 
 def after(config, source, steps: int) -> Training:
@@ -94,8 +102,8 @@ def test_an_answer_that_is_sure_of_a_wrong_pixel_has_a_finite_likelihood():
 def test_known_modes_are_validated_as_they_are_evaluated(bars):
     config = bars.config
     source = validation_source(config, None, CPU)
-    found = validate(bars, Bars(), source)
-    predictor = predictor_of(bars, bars.ema)
+    found = measured(bars, Bars(), source)
+    predictor = predictor_of(bars.network, bars.config, bars.ema)
     expected = evaluate_modes(predictor, split="val", inputs=70, seed=config.train.seed)
     assert (found.step, found.metric, found.stopped) == (5, "mode_tv", False)
     assert found.score == pytest.approx(expected.report()["mode_tv"]["mean"], abs=1e-6)  # pyright: ignore
@@ -104,8 +112,8 @@ def test_known_modes_are_validated_as_they_are_evaluated(bars):
 
 def test_slices_are_validated_as_they_are_evaluated(lesion_training, lesions):
     source = validation_source(lesion_training.config, lesions, CPU)
-    found = validate(lesion_training, source, source)
-    predictor = predictor_of(lesion_training, lesion_training.ema)
+    found = measured(lesion_training, source, source)
+    predictor = predictor_of(lesion_training.network, lesion_training.config, lesion_training.ema)
     expected = evaluate_raters(predictor, lesions, split="val")
     values = expected.intervals()
     assert found.metric == "ged"
@@ -117,8 +125,8 @@ def test_slices_are_validated_as_they_are_evaluated(lesion_training, lesions):
 
 def test_the_likelihood_of_the_training_data_is_measured_beside_it(lesion_training, lesions):
     prepared = open_prepared(lesions)
-    found = validate(lesion_training, Slices(prepared, "train"), Slices(prepared, "val"))
-    swapped = validate(lesion_training, Slices(prepared, "val"), Slices(prepared, "train"))
+    found = measured(lesion_training, Slices(prepared, "train"), Slices(prepared, "val"))
+    swapped = measured(lesion_training, Slices(prepared, "val"), Slices(prepared, "train"))
     assert (found.nll, found.train_nll) == (swapped.train_nll, swapped.nll)
     assert found.nll != found.train_nll
 
@@ -139,15 +147,15 @@ def test_a_few_inputs_are_taken_from_all_over_a_finite_data_set(lesion_training,
     training = Training(dataclasses.replace(config, train=few), CPU)
     source = Asked(open_prepared(lesions), "val")
     source.asked = []
-    validate(training, Slices(open_prepared(lesions), "train"), source)
+    measured(training, Slices(open_prepared(lesions), "train"), source)
     assert source.asked == [0, 3, 6, 9]  # of 12
 
 
 @pytest.mark.parametrize("what", ["probunet", "heads"])
 def test_a_baseline_is_validated_too_and_has_no_codes(tiny, what):
     training = Training(tiny(what, validate_every=1, validate_inputs=8), CPU)
-    found = validate(training, Bars(), Bars(seed=1))
-    assert found == validate(training, Bars(), Bars(seed=1))  # its samples are seeded
+    found = measured(training, Bars(), Bars(seed=1))
+    assert found == measured(training, Bars(), Bars(seed=1))  # its samples are seeded
     assert (found.metric, found.codes) == ("mode_tv", 0)
     assert math.isfinite(found.nll)
 
@@ -164,8 +172,8 @@ def test_the_answers_of_data_of_ones_own_are_those_of_raters(bars):
     named = dataclasses.replace(bars.config.data, name="own")
     own = Training(dataclasses.replace(bars.config, data=named), CPU)
     for training in (own, bars):
-        assert validate(training, Bars(), Annotated(seed=1)).metric == "ged"
-        assert validate(training, Bars(), Bars(seed=1)).metric == "mode_tv"
+        assert measured(training, Bars(), Annotated(seed=1)).metric == "ged"
+        assert measured(training, Bars(), Bars(seed=1)).metric == "mode_tv"
 
 
 class OneRotation(Rotations):
@@ -181,7 +189,7 @@ def test_vectors_of_ones_own_are_scored_by_their_distance_to_what_is_known():
     config = preset("vector")
     config = dataclasses.replace(config, data=dataclasses.replace(config.data, name="own"))
     before, later = (after(config, OneRotation(), steps) for steps in (1, 60))
-    first, last = (validate(t, OneRotation(), OneRotation(seed=1)) for t in (before, later))
+    first, last = (measured(t, OneRotation(), OneRotation(seed=1)) for t in (before, later))
     assert first.metric == "ged"
     assert first.score > last.score + 0.5
     assert 0 < last.ece < 1
@@ -204,7 +212,7 @@ def test_a_validation_changes_neither_the_training_nor_the_random_state(tiny, wh
     values = [*training.learner.state_dict().values(), *training.ema.values()]
     values += training.optimizer.state.values()
     before, random = [v.clone() for v in values], torch.get_rng_state()
-    validate(training, Bars(), Bars(seed=1))
+    measured(training, Bars(), Bars(seed=1))
     assert all(torch.equal(a, b) for a, b in zip(before, values, strict=True))
     assert torch.equal(random, torch.get_rng_state())
     assert training.learner.training
@@ -214,10 +222,9 @@ def test_a_validation_changes_neither_the_training_nor_the_random_state(tiny, wh
 def test_a_predictor_of_a_training_keeps_its_weights_when_the_training_goes_on(tiny):
     training = after(tiny("exact"), Bars(), 1)  # without an average, whose memory is the weights'
     x = Bars().case(torch.arange(2)).x
-    predictor = predictor_of(training, training.ema)
+    predictor = predictor_of(training.network, training.config, training.ema)
     before = predictor.propose(x, 2, normalized=True)
     next(iter(fit(training, Bars())))
     assert torch.equal(predictor.propose(x, 2, normalized=True).y, before.y)
-    assert not torch.equal(
-        predictor_of(training, training.ema).propose(x, 2, normalized=True).y, before.y
-    )
+    now = predictor_of(training.network, training.config, training.ema)
+    assert not torch.equal(now.propose(x, 2, normalized=True).y, before.y)

@@ -209,7 +209,8 @@ def test_two_modes_in_one_code_of_vq_are_divided():
                 for codes in training.with_ema(modal(training).codebook.codes):
                     codes[1:] = 1e3
         case = build_source(config.data, "test", seed=0, device=CPU).case(torch.arange(100))
-        h = predictor_of(training, training.ema).propose(case.x, 16, normalized=True)
+        predictor = predictor_of(training.network, training.config, training.ema)
+        h = predictor.propose(case.x, 16, normalized=True)
         found[every] = mode_tv(mode_probabilities(h.y, h.prob, case.ys), case.q).mean().item()
     assert found[0] > 0.2
     assert found[20] < 0.08

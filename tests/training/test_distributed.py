@@ -18,7 +18,7 @@ from torch.distributed import HashStore  # pyright: ignore[reportPrivateImportUs
 from torch.multiprocessing.spawn import spawn
 
 from mue.cli.main import main
-from mue.commands.train import Interrupted, train
+from mue.commands.train import train
 from mue.config.schema import (
     CodebookConfig,
     ComputeConfig,
@@ -33,6 +33,7 @@ from mue.nn.codebook import Usage
 from mue.runs.folder import load_config
 from mue.runs.log import LogRecord, ValidationRecord, read_log, read_validations
 from mue.runtime import collectives
+from mue.runtime.signals import Interrupted
 from mue.training import codes, distributed
 from mue.training.batches import batch_index
 from mue.training.checkpoint import load_state_

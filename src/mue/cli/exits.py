@@ -8,11 +8,11 @@ import traceback
 from collections.abc import Generator
 from typing import NoReturn
 
-from mue.commands.train import Interrupted
 from mue.errors import MueError, printable
 from mue.runs.log import NonFiniteError
 from mue.runtime.collectives import env_int
 from mue.runtime.devices import is_out_of_memory
+from mue.runtime.signals import Interrupted
 from mue.training import distributed
 
 _PATIENCE = 1.0  # seconds that a process waits for the one that says what is wrong

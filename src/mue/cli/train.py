@@ -20,7 +20,7 @@ from mue.config.auto import EXAMPLE, Choice, choose
 from mue.config.presets import PRESETS, Baseline, Length, preset
 from mue.config.schema import Config
 from mue.errors import MueError
-from mue.runs.folder import CONFIG, load_config
+from mue.runs.folder import CONFIG, check_run_folder, load_config
 from mue.runs.log import (
     LogRecord,
     ValidationRecord,
@@ -175,7 +175,7 @@ def _choice(arguments: list[str], prog: str) -> Choice:
             return Choice(load_config(out), {})
         if out is None:  # the arguments are parsed once more, and that is said then
             return choose(EXAMPLE, "cpu")
-        train.check_run_folder(out, resume=resume)
+        check_run_folder(out, resume=resume)
         check_folder(out)
         return auto(data, minutes=minutes, steps=steps, baseline=baseline, device=device)
 

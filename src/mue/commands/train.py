@@ -3,12 +3,11 @@
 import contextlib
 import copy
 import dataclasses
-import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sized
+import functools
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from types import FrameType
 from typing import Any, cast
 
 import torch
@@ -28,41 +27,23 @@ from mue.evaluation.validation import predictor_of, validate, validation_source
 from mue.inference.load import load
 from mue.models.learner import Learner
 from mue.nn.backbone import Backbone
-from mue.runs.folder import (
-    CONFIG,
-    FIGURES,
-    HEALTH,
-    STATE,
-    WEIGHTS,
-    RunError,
-    load_config,
-    origin,
-    save_config,
-)
+from mue.runs.folder import CONFIG, FIGURES, HEALTH, STATE, WEIGHTS
 from mue.runs.log import (
     LOG,
     LogRecord,
-    NonFiniteError,
     ValidationRecord,
     best_validation,
-    log_writer,
     read_log,
     read_validations,
-    trim_log,
 )
 from mue.runs.weights import export_run
-from mue.runtime import collectives
-from mue.runtime.atomic import UNFINISHED, check_folder, locked
-from mue.runtime.devices import choose_device, is_out_of_memory
-from mue.runtime.signals import handled
-from mue.training import distributed
-from mue.training.batches import batch_threads
-from mue.training.checkpoint import load_state_, restore_weights, save_state
-from mue.training.loop import fit
-from mue.training.measure import measure
+from mue.runtime.atomic import check_folder
+from mue.runtime.collectives import env_int
+from mue.runtime.devices import choose_device
+from mue.training.distributed import shutdown_
 from mue.training.rendezvous import rendezvous
+from mue.training.run import check_run, open_run, require_same_run, take_steps
 from mue.training.state import Best, Training, seeded_learner
-from mue.version import __version__
 
 _OWN = "own"
 """What config.json says in place of the name of a data set or a backbone of one's own."""
@@ -89,10 +70,6 @@ class TrainResult(PathLike[str]):
     def __fspath__(self) -> str:
         """The run folder."""
         return str(self.folder)
-
-
-class Interrupted(KeyboardInterrupt):
-    """Training was asked to stop and has saved its state."""
 
 
 def train(
@@ -166,25 +143,15 @@ def train(
                     check_shapes(config, given.case(first), learner.network.axes)
                 if config.train.calibrate:
                     check_images(learner.network.axes)
-            facts = {"mue": __version__, "torch": torch.__version__, "device": device.type}
-            facts |= {"--data": digest, "--resume": resume, **dict(_values(config))}
-            group.require_equal(facts, "start all with the same command, data and versions")
+            require_same_run(group, config, device, digest, resume=resume)
             group.init_process_group_(device)
             with group.all_or_none():
-                _check(folder, config, digest, resume=resume)
+                check_run(folder, config, digest, resume=resume)
                 check_folder(folder)
                 check_folder(folder / FIGURES)
                 training = accelerated(Training(config, device, learner=learner), config.compute)
-            with group.all_or_none():
-                if group.rank == 0:
-                    held.enter_context(locked(folder))
-                    if not _check(folder, config, digest, resume=resume):  # again, now alone in it
-                        save_config(folder, config, __version__, digest, reasons)
-                if resume and (folder / STATE).exists():
-                    load_state_(folder, training)
-                    if group.rank == 0:
-                        restore_weights(folder, training)
-                past = trim_log(folder, training.step)
+            run = open_run(training, folder, group, digest=digest, reasons=reasons, resume=resume)
+            past = held.enter_context(run)
 
             def say(line: str) -> None:
                 notes.append(line)
@@ -195,16 +162,20 @@ def train(
                 say(f"{name:<21}{why}")
             for line in (f"computing on {device.type}: {training.notes[0]}", *training.notes[1:]):
                 say(line)
-            where = f"{folder} must be on a file system that all processes share"
-            group.require_equal({"step": training.step}, where)
-            with (
-                distributed.explain_lost_worker(),
-                _explain_out_of_memory(config, folder),
-                batch_threads(config, source),
-            ):
-                _loop(training, source, validation, folder, past, on_record, on_validation)
+            measured = None
+            if validation is not None:
+                measured = functools.partial(_validate, training, source, validation)
+            take_steps(
+                training,
+                source,
+                folder,
+                past,
+                validate=measured,
+                on_record=on_record,
+                on_validation=on_validation,
+            )
         finally:
-            distributed.shutdown_()
+            shutdown_()
         if group.rank == 0:
             if training.best is not None:
                 say(_outcome(training, training.best))
@@ -236,7 +207,7 @@ def _source(
     """The device to train on and the data set, which must be on it."""
     if source is None:
         check_data(config.data, data)
-        device = choose_device(config.compute.device, collectives.env_int("LOCAL_RANK", 0))
+        device = choose_device(config.compute.device, env_int("LOCAL_RANK", 0))
         seed, resident = config.train.seed, config.compute.resident
         return device, build_source(
             config.data, "train", seed=seed, device=device, data=data, resident=resident
@@ -307,121 +278,10 @@ def _complete(learner: Learner) -> Learner:
     return learner
 
 
-def check_run_folder(folder: Path, *, resume: bool) -> bool:
-    """Refuse a folder that a run cannot take. Whether it holds a run already.
-
-    A run that ended before its first checkpoint has nothing to lose: another may take its place.
-    """
-    if folder.exists() and not folder.is_dir():
-        raise RunError(f"{folder} must be a folder to write a run to, and it is a file")
-    names = {p.name for p in folder.iterdir()} if folder.is_dir() else set[str]()
-    names = {name for name in names if not name.startswith(UNFINISHED)}
-    if CONFIG in names and names <= {CONFIG, LOG, "tensorboard"}:
-        load_config(folder)  # refuses one that is not of a run
-        return False
-    occupied = bool(names)
-    if occupied and not resume:
-        raise RunError(
-            f"{folder} must be empty or not exist yet, and it holds files; "
-            "name another folder, or go on with --resume"
-        )
-    return occupied
-
-
-def _check(folder: Path, config: Config, digest: str | None, *, resume: bool) -> bool:
-    """Refuse a folder that this run cannot take. Whether it holds this run already."""
-    occupied = check_run_folder(folder, resume=resume)
-    if occupied:
-        if (folder / WEIGHTS).exists() and not (folder / STATE).exists():
-            load_config(folder)  # refuses one that is not of a run
-            raise RunError(
-                f"{folder} must hold {STATE} to be resumed, and it holds weights without: as "
-                "`mue calibrate` and `mue export` write them; resume the run they are of, or train "
-                "into another folder"
-            )
-        theirs = dict(_values(load_config(folder)))
-        trained = origin(folder)
-        theirs["--data"] = trained["data"]
-        ours = {**dict(_values(config)), "--data": digest}
-        free = ("compute.", "modes.") if "calibration" in trained else ("compute.",)
-        for name, value in theirs.items():
-            if not name.startswith(free) and ours[name] != value:
-                raise RunError(
-                    f"{folder} holds a run with {name} = {value}, and {ours[name]} is asked for: "
-                    "resume with the run's own configuration and data, or start in another folder"
-                )
-    return occupied
-
-
-def _values(section: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value of a configuration, by its name on the command line."""
-    for field in dataclasses.fields(section):
-        name, value = f"{prefix}{field.name}", getattr(section, field.name)
-        yield from (
-            _values(value, f"{name}.") if dataclasses.is_dataclass(value) else [(name, value)]
-        )
-
-
-def _loop(
-    training: Training,
-    source: Source,
-    validation: Source | None,
-    folder: Path,
-    past: float,
-    on_record: Callable[[LogRecord], None] | None,
-    on_validation: Callable[[ValidationRecord], None] | None,
-) -> None:
-    """Take the steps; log, validate, save and stop where that is due."""
-    t, writer, best = training.config.train, collectives.rank() == 0, training.best
-    began, first = time.monotonic() - past, training.step + 1
-    if training.out_of_patience:
-        return
-    asked: list[int] = []
-    with (
-        log_writer(folder) if writer else contextlib.nullcontext() as log,
-        contextlib.ExitStack() as armed,
-    ):
-        for step in fit(training, source):
-            if step.number == first:  # before it there is nothing to save, and compiling takes long
-                armed.enter_context(_interrupts(asked))
-            last = step.number == t.steps
-            stop = distributed.any_process(bool(asked))
-            if step.number == first:
-                distributed.shorten_timeout_()
-            saving = last or step.number % t.save_every == 0 or stop
-            validating = best is not None and (last or step.number % t.validate_every == 0)
-            if saving or validating or step.number % t.log_every == 0:
-                try:
-                    record = measure(step, time.monotonic() - began)
-                except NonFiniteError as error:
-                    good = "there is no checkpoint before it"
-                    if (state := folder / STATE).exists():
-                        good = f"the last good checkpoint is {state}"
-                    remedy = "start in another folder with a lower train.lr"
-                    raise NonFiniteError(f"{error}; {good}; {remedy}") from None
-                if log is not None:
-                    log(record)
-                if on_record is not None:
-                    on_record(record)
-            if best is not None and validation is not None and validating:
-                with distributed.long_timeout(), no_prefetching():
-                    found = validate(training, source, validation)
-                best.update_(found.score, step.number, training.ema)
-                if training.out_of_patience and not last:
-                    found, saving = dataclasses.replace(found, stopped=True), True
-                if log is not None:
-                    log(found)
-                if on_validation is not None:
-                    on_validation(found)
-            if saving and writer:
-                save_state(folder, training)
-            if training.out_of_patience:
-                return
-            if stop and not last:
-                distributed.any_process(
-                    False
-                )  # waits until it is saved: `torchrun` ends all when one has ended
-                raise Interrupted(f"stopped at step {step.number}, saved in {folder}")
+def _validate(training: Training, source: Source, validation: Source) -> ValidationRecord:
+    """Measure the EMA of the weights."""
+    predictor = predictor_of(training.network, training.config, training.ema)
+    return validate(predictor, training.step, source, validation)
 
 
 def _outcome(training: Training, best: Best) -> str:
@@ -439,7 +299,7 @@ def _calibrate_(
 
     It starts from the weights in memory, so that it may be repeated after a kill.
     """
-    predictor = predictor_of(training, training.export())
+    predictor = predictor_of(training.network, training.config, training.export())
     inputs = len(source) if isinstance(source, Sized) else INPUTS
     found = calibrate_predictor(predictor, data, source=source, inputs=inputs)
     export_run(folder, folder, half=False, changed=found.weights, about=found.about)
@@ -462,34 +322,3 @@ def _save_judged(folder: Path, found: HealthReport, title: str) -> list[Path]:
 
     report = save_report(folder / HEALTH, found.report())
     return [report, *save_health(found, folder / FIGURES / "health.png", title)]
-
-
-@contextlib.contextmanager
-def _explain_out_of_memory(config: Config, folder: Path) -> Generator[None]:
-    """Turn running out of memory into one sentence with the remedy."""
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        batch, parts = config.train.batch, config.compute.accumulate
-        saved = (folder / STATE).exists()  # a run keeps its batch
-        raise RunError(
-            f"memory ran out: a step of {batch} inputs in {parts} part(s) is too large for it; "
-            f"{'go on with --resume and' if saved else 'take'} --compute.accumulate {2 * parts} "
-            "(the same gradient in less memory) or --compute.checkpointing"
-            + ("" if saved else ", or a smaller --train.batch")
-        ) from error
-
-
-@contextlib.contextmanager
-def _interrupts(asked: list[int]) -> Generator[None]:
-    """Note SIGINT, SIGTERM and SIGHUP in a list: a step is finished before the run stops."""
-
-    def note(number: int, _: FrameType | None) -> None:
-        asked.append(number)
-        if len(asked) > 1 and collectives.world() == 1:  # who asks twice does not want to wait
-            raise KeyboardInterrupt
-
-    with handled(("SIGINT", "SIGTERM", "SIGHUP"), note):
-        yield

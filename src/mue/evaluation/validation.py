@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from mue.config.schema import Config, ObjectiveConfig
 from mue.data.build import build_source
@@ -32,7 +32,6 @@ from mue.metrics.ranked import AT_LEAST, mode_shares, rater_modes
 from mue.objective import log_joint
 from mue.runs.log import ValidationRecord
 from mue.runtime import collectives
-from mue.training.state import Training
 from mue.types import Case, Hypotheses
 
 _BATCH = 64
@@ -44,29 +43,30 @@ def validation_source(config: Config, data: str | Path | None, device: torch.dev
     return build_source(config.data, "val", seed=seed, device=device, data=data, resident=resident)
 
 
-def predictor_of(training: Training, weights: Mapping[str, Tensor]) -> Predictor:
-    """A predictor that shares nothing with the training: copies of its network and of `weights`."""
-    network = cast("Any", copy.deepcopy(training.network))
+def predictor_of(network: nn.Module, config: Config, weights: Mapping[str, Tensor]) -> Predictor:
+    """A predictor that shares nothing with a training: copies of its network and of `weights`."""
+    copied = cast("Any", copy.deepcopy(network))
     with torch.no_grad():
-        for name, parameter in network.named_parameters():
+        for name, parameter in copied.named_parameters():
             parameter.copy_(weights[name])
-    return Predictor(network.requires_grad_(False).eval(), training.config)
+    return Predictor(copied.requires_grad_(False).eval(), config)
 
 
-def validate(training: Training, source: Source, validation: Source) -> ValidationRecord:
-    """Measure the EMA of the weights of a training on `validation`. The training is not changed.
+def validate(
+    predictor: Predictor, step: int, source: Source, validation: Source
+) -> ValidationRecord:
+    """Measure a model after so many steps of its training on `validation`.
 
     `source` is what is trained on. The first process computes and the others wait for its numbers,
     so that all of them decide alike.
     """
     numbers = torch.zeros(6, dtype=torch.float64)
-    predictor = predictor_of(training, training.ema)
     if collectives.rank() == 0:
         numbers.copy_(_measure(predictor, source, validation))
     collectives.all_sum_(numbers)
     score, nll, train_nll, error, codes, by_modes = numbers.tolist()
     metric = "mode_tv" if by_modes else "ged"
-    return ValidationRecord(training.step, metric, score, nll, train_nll, error, int(codes))
+    return ValidationRecord(step, metric, score, nll, train_nll, error, int(codes))
 
 
 @torch.inference_mode()

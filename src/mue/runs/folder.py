@@ -22,7 +22,8 @@ from typing import Any
 from mue.config.json import from_dict
 from mue.config.schema import Config
 from mue.errors import MueError
-from mue.runtime.atomic import write_atomic
+from mue.runs.log import LOG
+from mue.runtime.atomic import UNFINISHED, write_atomic
 
 CONFIG, WEIGHTS, STATE = "config.json", "weights.safetensors", "state.safetensors"
 HEALTH, FIGURES = "health.json", "figures"
@@ -98,3 +99,24 @@ def config_file(folder: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise RunError(f"{path} must hold an object with `config`, got {type(content).__name__}")
     return content
+
+
+def check_run_folder(folder: Path, *, resume: bool) -> bool:
+    """Refuse a folder that a run cannot take. Whether it holds a run already.
+
+    A run that ended before its first checkpoint has nothing to lose: another may take its place.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise RunError(f"{folder} must be a folder to write a run to, and it is a file")
+    names = {p.name for p in folder.iterdir()} if folder.is_dir() else set[str]()
+    names = {name for name in names if not name.startswith(UNFINISHED)}
+    if CONFIG in names and names <= {CONFIG, LOG, "tensorboard"}:
+        load_config(folder)  # refuses one that is not of a run
+        return False
+    occupied = bool(names)
+    if occupied and not resume:
+        raise RunError(
+            f"{folder} must be empty or not exist yet, and it holds files; "
+            "name another folder, or go on with --resume"
+        )
+    return occupied

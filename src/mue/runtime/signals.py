@@ -6,6 +6,10 @@ from collections.abc import Callable, Generator, Iterable
 from types import FrameType
 
 
+class Interrupted(KeyboardInterrupt):
+    """A command was asked to stop and has saved its state."""
+
+
 @contextlib.contextmanager
 def handled(
     names: Iterable[str], handler: Callable[[int, FrameType | None], None]
