@@ -91,6 +91,17 @@ def test_a_split_changes_no_probability_but_halves_one(tiny, method: str, ema: f
             assert torch.equal(moment[4], moment[1])
 
 
+def test_a_code_and_its_copy_are_a_tenth_of_the_deviation_of_all_codes_apart(tiny):
+    config = tiny("exact", codebook={"width": 4096})
+    training = Training(config, CPU)
+    codes = modal(training).codebook.codes.detach()
+    divide_code_(training, 1, 4)
+    copied = codes.clone()
+    copied[4] = copied[1]
+    apart = (codes[4] - codes[1]).square().mean().sqrt()  # of 4,096 normal numbers
+    assert apart / copied.std() == pytest.approx(0.1, rel=0.05)
+
+
 @pytest.mark.parametrize("ema", [0.0, 0.9])
 def test_a_retired_code_has_no_probability_and_the_others_share_it(tiny, ema: float):
     training = Training(tiny("exact", ema=ema), CPU)
