@@ -3,10 +3,13 @@
 import dataclasses
 import functools
 import inspect
+import os
 import re
 import runpy
 import shlex
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,7 @@ from mue.config.presets import PRESETS
 from mue.data.build import SOURCES
 from mue.data.images.formats import FORMATS
 from mue.evaluation.columns import METRICS
+from mue.inference.writers import FORMATS as WRITERS
 from mue.models.build import BACKBONES
 from mue.service.routes import API
 
@@ -38,7 +42,9 @@ PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 @pytest.fixture
 def tables() -> Iterator[None]:
     """Takes back what a page adds to the tables of names."""
-    before = [(table, dict(table)) for table in (SOURCES, BACKBONES, METRICS, PRESETS, API)]
+    before = [
+        (table, dict(table)) for table in (SOURCES, BACKBONES, METRICS, PRESETS, API, WRITERS)
+    ]
     formats = list(FORMATS)
     yield
     FORMATS[:] = formats
@@ -68,6 +74,43 @@ def test_the_python_of_a_page_runs(name: str, lesions: Path, tmp_path: Path, mon
     shutil.copytree(lesions, tmp_path / "lidc")  # a page takes it for prepared data
     monkeypatch.chdir(tmp_path)
     run_page(name, tmp_path)
+
+
+def test_a_format_is_one_file_and_one_line(tmp_path):
+    """Those of CONTRIBUTING in a copy of the source, as a contributor would add them."""
+    package = tmp_path / "mue"
+    large = shutil.ignore_patterns("bundled", "__pycache__")
+    shutil.copytree(ROOT / "src" / "mue", package, ignore=large)
+    (package / "bundled").symlink_to(ROOT / "src" / "mue" / "bundled")
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+
+    def add(title: str, new: str, table: str, start: str) -> None:
+        module, line, _ = PYTHON.findall(page.split(f"### {title}\n")[1])[:3]
+        (package / new).write_text(module)
+        line = f"{line.strip().splitlines()[-1]},"
+        line = re.sub(r"^writers.FORMATS\[(.*)\] = writers\.(.*)$", r"\1: \2", line)
+        line = re.sub(r"^FORMATS.insert\(0, (.*)\),$", r"\1,", line).replace(
+            " read,", ' _by("pgm"),'
+        )
+        text = (package / table).read_text()
+        assert text.count(start) == 1
+        text = text.replace(start, f"{start}    {line}\n")
+        name = re.search(r"OutputFormat\(.*, (\w+)\)", line)
+        imported = f"from mue.inference.{Path(new).stem} import {name[1]}\n" if name else ""
+        (package / table).write_text(text.replace("from mue.inf", f"{imported}from mue.inf", 1))
+
+    add("An input format", "data/images/pgm.py", "data/images/formats.py", "FORMATS = [\n")
+    start = "FORMATS: dict[str, OutputFormat] = {\n"
+    add("An output format", "inference/areas.py", "inference/writers.py", start)
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "grey.PGM").write_bytes(b"P5 128 128 255\n" + bytes(range(128)) * 128)
+    command = "-m mue predict lidc-small images --out out --format areas --device cpu"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    run = [sys.executable, *command.split()]
+    done = subprocess.run(run, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    rows = (tmp_path / "out" / "grey-areas.csv").read_text().splitlines()
+    assert sum(float(row.split(",")[0]) for row in rows) <= 1.001
 
 
 def test_the_python_of_the_readme_ranks_four_answers(tmp_path, capsys):

@@ -1,47 +1,19 @@
 """Commands, called as the shell calls them, in this process."""
 
 import dataclasses
-import errno
-import functools
-import inspect
 import json
 import os
-import re
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-import torch
-from PIL import Image
 
-from mue.cli import main as cli
-from mue.cli.commands import COMMANDS
-from mue.commands.demo import DEMO, DemoResult, demo
-from mue.commands.figure import FigureResult, figure
-from mue.commands.models import load_models
-from mue.commands.report import report
-from mue.commands.train import TrainResult
-from mue.config.presets import preset
-from mue.data.synthetic.toy import Bars
 from mue.errors import printable
-from mue.evaluation.known import ModeEvaluation
 from mue.runs.folder import load_config, save_config
 from mue.runs.weights import load_weights, save_tensors
 from mue.version import __version__
-
-SMALL = """--model.levels 4 8 --model.tail 8 --model.widths 4 --train.steps 2
-    --train.batch 8 --compute.device cpu"""
-
-
-@pytest.fixture
-def image(tmp_path) -> Path:
-    x = Bars().case(torch.tensor([0])).x[0, 0]
-    path = tmp_path / "bars.png"
-    Image.fromarray((x * 255).round().byte().numpy()).save(path)
-    return path
 
 
 def tree(folder: Path) -> dict[str, bytes | None]:
@@ -206,50 +178,6 @@ def test_a_run_whose_name_is_not_utf8_is_refused_in_a_sentence(mue, folder):
         assert r"\xff\xfe" in said.err
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        MemoryError(),
-        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB"),
-        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: tried 9 bytes"),
-        RuntimeError("unable to mmap 28856 bytes from file <a>: Cannot allocate memory (12)"),
-        RuntimeError("could not create a primitive"),
-        OSError(errno.ENOMEM, "Cannot allocate memory"),
-    ],
-)
-@pytest.mark.parametrize("command", sorted(COMMANDS))
-def test_memory_that_runs_out_is_one_sentence_of_every_command(mue, monkeypatch, command, error):
-    def run(*_):
-        raise error
-
-    monkeypatch.setattr(cli, "train_command" if command == "train" else "_call", run)
-    said = mue(*command.split())
-    assert (said.code, said.err.count("\n")) == (2, 1)
-    assert "memory ran out: name smaller inputs or fewer of them" in said.err
-
-
-def test_other_errors_of_the_runtime_keep_their_traceback(mue, monkeypatch):
-    def run(*_):
-        raise RuntimeError("an illegal memory access")
-
-    monkeypatch.setattr(cli, "_call", run)
-    with pytest.raises(RuntimeError, match="illegal"):
-        mue("demo")
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has such a device")
-@pytest.mark.parametrize("arguments", ["evaluate copy --inputs 2 --json", "--version", "--help"])
-@pytest.mark.usefixtures("folder")
-def test_a_full_standard_output_is_named(tmp_path, arguments):
-    command = [sys.executable, "-m", "mue", *arguments.split()]
-    with Path("/dev/full").open("w") as full:
-        said = subprocess.run(command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True)
-    assert said.returncode == 2
-    assert said.stderr.endswith("mue: standard output: No space left on device\n")
-    assert "Traceback" not in said.stderr
-    assert "Exception" not in said.stderr
-
-
 def other_weights(run: Path) -> None:
     """As after a training with another seed."""
     tensors = load_weights(run)
@@ -312,27 +240,6 @@ def test_libraries_say_nothing_on_stderr():
     assert said.stderr == ""
 
 
-@pytest.mark.parametrize("arguments", ["--debug evaluate nowhere", "evaluate nowhere --debug"])
-def test_with_debug_a_traceback_comes_before_the_sentence(mue, arguments):
-    said = mue(*arguments.split())
-    assert (said.code, said.out) == (2, "")
-    assert said.err.startswith("Traceback (most recent call last):")
-    assert said.err.splitlines()[-1].startswith("mue: there is no bundled model")
-
-
-@pytest.mark.parametrize("error", [ValueError("too many values"), OSError("no number"), KeyError()])
-def test_a_defect_is_not_made_a_sentence(mue, monkeypatch, error):
-    """What no user can correct keeps its traceback, with which Python exits with 1."""
-
-    @functools.wraps(figure)
-    def broken(*_, **__):
-        raise error
-
-    monkeypatch.setitem(COMMANDS, "figure", broken)
-    with pytest.raises(type(error)):
-        mue("figure", "guess")
-
-
 def test_the_version_and_help_are_there_for_the_asking(mue):
     said = mue("--version")
     assert (said.code, said.out) == (0, f"mue {__version__}\n")
@@ -340,113 +247,6 @@ def test_the_version_and_help_are_there_for_the_asking(mue):
     assert alone.code == 0
     assert alone.out == mue("--help").out
     assert "evaluate" in alone.out
-
-
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "train"])
-def test_a_command_has_the_parameters_of_its_function(mue, name):
-    said = mue(*name.split(), "--help")
-    assert said.code == 0
-    verb = COMMANDS[name]
-    for parameter in inspect.signature(verb).parameters.values():
-        positional = (
-            parameter.kind is parameter.POSITIONAL_OR_KEYWORD
-            and parameter.default is parameter.empty
-        )
-        flag = "--" + parameter.name.replace("_", "-")
-        shown = parameter.name.upper().removesuffix("S") if positional else flag
-        assert (shown in said.out) == (parameter.name != "progress")
-    assert "--json" in said.out or name not in ("evaluate", "predict", "compare")
-
-
-# --- train ----------------------------------------------------------------------------------------
-
-
-def test_training_says_where_it_went(mue, tmp_path):
-    said = mue("train", "toy", "--out", "run", "--seed", 5, "--train.lr", "3e-4", *SMALL.split())
-    assert said.code == 0
-    assert "trained  run\n" in said.out
-    assert "figure   run/figures/history.png\n" in said.out
-    assert "mue evaluate run" in said.out
-    config, default = load_config(tmp_path / "run"), preset("toy")
-    assert (config.train.seed, config.train.lr, config.train.steps) == (5, 3e-4, 2)
-    assert (config.model.levels, config.codebook) == ((4, 8), default.codebook)
-    mentioned = ("prior", "reconstruction", "codes", "2/2", "best", "nll", "ece")  # the bars
-    assert all(word in said.err for word in mentioned)
-
-
-def test_a_training_ends_with_its_health_and_what_to_do(mue):
-    said = mue("train", "toy", "--out", "run", "--codebook.size", 1, *SMALL.split())
-    assert "health   found: one code (codes in use: 1; mode_tv 0." in said.out
-    assert "Train again with another --train.seed" in said.out
-    assert "codes    0 100%\nfigure   run/figures/health.png\n" in said.out
-    assert Path("run/figures/health.png").exists()
-
-
-@pytest.fixture
-def asked(monkeypatch) -> list:
-    """The configurations that training was asked for, instead of training."""
-    found = []
-
-    def train(config, out, **_):
-        found.append(config)
-        return TrainResult(Path(out))
-
-    monkeypatch.setattr("mue.commands.train.train", train)
-    return found
-
-
-@pytest.mark.parametrize(
-    "spelled", ["--preset-schedule paper", "--preset-schedule=paper", "--preset_schedule paper"]
-)
-def test_the_papers_schedule_can_be_had(mue, asked, spelled):
-    assert mue("train", "guess", "--out", "new", *spelled.split()).code == 0
-    (config,) = asked
-    assert config == preset("guess", "paper")
-    assert (config.train.steps, config.train.lr, config.train.batch) == (150_000, 1e-4, 256)
-    assert config != preset("guess")
-
-
-def test_the_papers_schedule_can_be_overridden(mue, asked):
-    mue("train", "guess", "--out", "a", "--preset-schedule", "paper", "--train.steps", 7)
-    mue("train", "guess", "--out", "b", "--preset-schedule", "short")
-    mue("train", "guess", "--out", "paper")
-    paper = preset("guess", "paper")
-    seven = dataclasses.replace(paper, train=dataclasses.replace(paper.train, steps=7))
-    assert asked == [seven, preset("guess"), preset("guess")]
-
-
-def test_every_part_of_a_configuration_can_be_overridden(mue, asked):
-    overrides = """--method vq --codebook.size 64 --model.tail --train.milestones 0.5
-        --train.factors 0.1 --compute.no-channels-last --objective.commitment 0.5"""
-    assert mue("train", "toy", "--out", "new", *overrides.split()).code == 0
-    (config,) = asked
-    assert (config.method, config.codebook.size, config.model.tail) == ("vq", 64, ())
-    assert (config.train.milestones, config.train.factors) == ((0.5,), (0.1,))
-    assert not config.compute.channels_last
-    assert config.objective.commitment == 0.5
-
-
-def test_help_names_presets_and_values(mue):
-    said = mue("train", "--help")
-    assert said.code == 0
-    assert "guess-quick" in said.out
-    said = mue("train", "toy", "--help")
-    assert said.code == 0
-    assert "--train.lr" in said.out
-    said = mue("--help")
-    assert said.code == 0
-    for command in [
-        "demo",
-        "data",
-        "train",
-        "evaluate",
-        "predict",
-        "figure",
-        "compare",
-        "calibrate",
-        "export",
-    ]:
-        assert command in said.out
 
 
 # --- evaluate -------------------------------------------------------------------------------------
@@ -464,16 +264,6 @@ def test_an_evaluation_in_json_is_json_alone(mue, folder):
         (group, mode) for group in ("dim", "bright") for mode in (1, 2)
     }
     assert json.loads((folder / "report-test.json").read_text()) == report
-
-
-def test_an_evaluation_for_people_is_a_table(mue, folder, tmp_path):
-    said = mue("evaluate", "copy", "--inputs", 30, "--out", "elsewhere")
-    assert said.code == 0
-    for word in ("dim", "bright", "predicted", "true", "mode_tv", "rest", "in use"):
-        assert word in said.out
-    assert "report   elsewhere/report-test.json\n" in said.out
-    assert (tmp_path / "elsewhere" / "report-test.json").is_file()
-    assert not (folder / "report-test.json").exists()
 
 
 def test_the_report_of_a_bundled_model_goes_into_the_folder_of_runs(mue, tmp_path):
@@ -504,28 +294,6 @@ def test_a_prediction_in_json_is_json_alone(mue, image):
 
 
 @pytest.mark.usefixtures("folder", "image")
-def test_a_prediction_for_people_shows_the_rest(mue, tmp_path):
-    said = mue("predict", "copy", "bars.png", "--k", 2, "--by", "code", "--out", "answers")
-    assert said.code == 0
-    assert "bars.png" in said.out
-    assert "rest" in said.out
-    assert "answers  answers\n" in said.out
-    names = {p.name for p in (tmp_path / "answers").iterdir()}
-    about = {"mue-predict.json", "mue-predict"}
-    assert names == {"bars-1.png", "bars-2.png", "bars-answers.png"} | about
-
-
-@pytest.mark.usefixtures("folder", "image")
-def test_a_folder_that_nothing_was_written_to_is_not_named(mue, tmp_path):
-    options = ["--format", "dicom-seg", "--skip-bad"]
-    said = mue("predict", "copy", "bars.png", "--out", "answers", *options)
-    assert said.code == 0
-    assert said.err.splitlines()[-1].startswith("left out bars.png must be DICOM")
-    assert said.out == "0 images answered, 0 were before, 1 left out\n"
-    assert not (tmp_path / "answers").exists()
-
-
-@pytest.mark.usefixtures("folder", "image")
 def test_without_k_a_model_of_few_codes_answers_with_all_it_has(mue):
     said = mue("predict", "copy", "bars.png", "--by", "code", "--json")  # 6 codes
     assert said.code == 0
@@ -535,20 +303,6 @@ def test_without_k_a_model_of_few_codes_answers_with_all_it_has(mue):
 # --- figure and export ----------------------------------------------------------------------------
 
 
-def test_figures_are_named_where_they_are(mue, monkeypatch):
-    calls = []
-
-    @functools.wraps(figure)
-    def plotted(models, **options):
-        calls.append((models, options["out"]))
-        return FigureResult((Path("plots/modes.png"), Path("plots/answers.png")))
-
-    monkeypatch.setitem(COMMANDS, "figure", plotted)
-    said = mue("figure", "guess", "--out", "plots")
-    assert (said.code, said.out) == (0, "figure   plots/modes.png\nfigure   plots/answers.png\n")
-    assert calls == [(("guess",), "plots")]
-
-
 @pytest.mark.usefixtures("folder")
 def test_an_exported_model_can_be_asked(mue, image):
     assert mue("export", "copy", "new").out == "exported new\n"
@@ -556,88 +310,7 @@ def test_an_exported_model_can_be_asked(mue, image):
     assert json.loads(said.out)[0]["modes"][0]["rank"] == 1
 
 
-# --- demo -----------------------------------------------------------------------------------------
-
-
-def test_the_demonstration_prints_both_tables_and_says_where_everything_is(mue, monkeypatch):
-    judged = ModeEvaluation(
-        predicted=torch.tensor([[0.6, 0.4]]),
-        true=torch.tensor([[0.7, 0.3]]),
-        rest=torch.zeros(1),
-        group=("A",),
-        modes=torch.tensor([2]),
-        codes=2,
-        k=2,
-        split="test",
-        seed=0,
-    )
-
-    @functools.wraps(demo)
-    def evaluated(out, *, progress, **_):
-        out = Path(out)
-        models = load_models(DEMO, device="cpu")
-        for model in models:
-            progress(model.name, 1000, 1000)
-        files = [out / "figures" / model / "modes.png" for model in DEMO]
-        reports = {model.name: report(model, judged) for model in models}
-        return DemoResult(reports, (out / "report.json", *files))
-
-    monkeypatch.setitem(COMMANDS, "demo", evaluated)
-    said = mue("demo", "--out", "shown")
-    assert said.code == 0
-    assert said.out.count("mode_tv  mean 0.1000") == 2
-    for line in ("report   shown/report.json", "figure   shown/figures/guess-exact/modes.png"):
-        assert line in said.out.splitlines()
-    assert "1000/1000" in said.err
-
-
-# --- validation -----------------------------------------------------------------------------------
-
-
-SHORT = "--train.steps 4 --train.batch 8 --train.validate-inputs 8 --compute.device cpu"
-
-
-def test_a_training_shows_its_validations_and_offers_calibration(mue):
-    said = mue(*f"train toy --out run --train.validate-every 2 --train.log-every 1 {SHORT}".split())
-    assert said.code == 0, said.err
-    assert "the best by validation" in said.err
-    assert "inputs not trained on: mue calibrate run run-calibrated\n" in said.out
-
-
-def test_calibration_is_not_offered_where_it_is_done_or_cannot_be(mue):
-    done = mue(*f"train toy --out done --train.calibrate {SHORT}".split())
-    assert done.code == 0, done.err
-    assert "calibrated on val: temperature" in done.err
-    vector = mue(*f"train vector --out vector {SHORT}".split())
-    assert "mue calibrate" not in done.out + vector.out
-
-
-def test_the_progress_of_a_training_has_the_last_validation_and_the_best(mue):
-    said = mue(*f"train toy --out run --train.validate-every 2 --train.log-every 1 {SHORT}".split())
-    assert re.search(r"mode_tv 0\.\d{4} \(best 0\.\d{4} at [24]\)", said.err), said.err
-
-
 # --- signals --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_command_that_is_ended_by_a_signal_leaves_nothing(mue, tmp_path, monkeypatch, number):
-    def ended(*_):
-        assert list(tmp_path.iterdir()) != []
-        signal.raise_signal(number)
-
-    def died(*_):
-        raise AssertionError("it would have died, and its files been left")
-
-    monkeypatch.setattr("mue.commands.new._save", ended)
-    before = signal.signal(number, died)
-    try:
-        said = mue("data", "new", "out", "--cases", 20)
-        assert signal.getsignal(number) is died
-    finally:
-        signal.signal(number, before)
-    assert (said.code, said.err) == (130, "mue: interrupted\n")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_figures_that_cannot_be_written_are_refused_before_anything_is_computed(
