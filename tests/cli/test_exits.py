@@ -9,9 +9,9 @@ from mue.cli import main as cli
 from mue.cli.commands import COMMANDS
 from mue.cli.exits import exit_codes, said_once
 from mue.commands.figure import figure
-from mue.commands.train import Interrupted
 from mue.errors import MueError
 from mue.runs.log import NonFiniteError
+from mue.runtime.signals import Interrupted
 
 
 @pytest.mark.parametrize(
