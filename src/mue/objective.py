@@ -24,6 +24,7 @@ from torch import Tensor
 
 from mue.config.schema import ObjectiveConfig
 from mue.nn.across import ALONE, Across
+from mue.nn.soft_iou import soft_class_distance, soft_iou_distance
 from mue.types import HeadsTrace, LatentTrace, Terms, Trace, VqTrace
 
 Likelihood = Literal["bernoulli", "categorical", "normal"]
@@ -94,37 +95,6 @@ def own_log_likelihood(
     return log_likelihood(decoded, answer, config.likelihood, config.deviation)[:, 0, 0]
 
 
-def soft_iou_distance(
-    a: Float[Tensor, "b m *y"], b: Float[Tensor, "b n *y"]
-) -> Float[Tensor, "b m n"]:
-    """1 - (I + 1) / (U + 1) of every pair of probability maps, I the sum of their products."""
-    both, either = _soft_overlap(a.flatten(2), b.flatten(2))
-    return 1 - (both + 1) / (either + 1)
-
-
-def soft_class_distance(
-    a: Float[Tensor, "b m c h w"], b: Float[Tensor, "b n c h w"]
-) -> Float[Tensor, "b m n"]:
-    """The mean of `soft_iou_distance` over the classes present in either of two label maps.
-
-    As in the metric, the first class, the background, does not count. How present a class is,
-    U / (U + 1), is its weight in the mean.
-    """
-    both, either = _soft_overlap(*(t[:, :, 1:].transpose(1, 2).flatten(3) for t in (a, b)))
-    presence = (either / (either + 1)).detach()
-    each = 1 - (both + 1) / (either + 1)
-    tiny = torch.finfo(each.dtype).tiny
-    return (presence * each).sum(dim=1) / presence.sum(dim=1).clamp_min(tiny)
-
-
-def _soft_overlap(
-    a: Float[Tensor, "*b m p"], b: Float[Tensor, "*b n p"]
-) -> tuple[Float[Tensor, "*b m n"], Float[Tensor, "*b m n"]]:
-    """Intersection and union of every pair."""
-    both = a @ b.mT
-    return both, a.sum(dim=-1)[..., None] + b.sum(dim=-1)[..., None, :] - both
-
-
 def objective(
     trace: Trace,
     y: Float[Tensor, "b r *y"],
@@ -151,7 +121,7 @@ def objective(
         if weights.balance:
             scale = 1 / weights.temperature
             if config.sharpness:
-                scale = config.sharpness / deviation(log_y, across)
+                scale = config.sharpness / likelihood_deviation(log_y, across)
             score = balanced(log_y * scale, across)
         responsibility = score.softmax(dim=1)
     energy_term = zero
@@ -194,7 +164,9 @@ def energy(
     return (2 * attraction - torch.einsum("bn,bnm,bm->b", p, pairwise, p)).mean()
 
 
-def deviation(log_y: Float[Tensor, "b n r"], across: Across = ALONE) -> Float[Tensor, ""]:
+def likelihood_deviation(
+    log_y: Float[Tensor, "b n r"], across: Across = ALONE
+) -> Float[Tensor, ""]:
     """How much the codes differ in the likelihood of an answer: the mean standard deviation.
 
     At the start the codes decode to nearly the same, and in units of nats none of them would be

@@ -5,6 +5,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from mue.nn.soft_iou import soft_iou
+
 
 class AnswerScore(nn.Module):
     """Scores the answer of each code, for a prior that depends on the answers.
@@ -30,8 +32,7 @@ class AnswerScore(nn.Module):
         z = logits.detach().flatten(2)
         y = z.sigmoid()
         area, entropy = y.sum(dim=2), (F.softplus(z) - y * z).sum(dim=2)
-        both = y @ y.mT
-        iou = (both + 1) / (area[:, :, None] + area[:, None] - both + 1)
-        seen = torch.stack([area.log1p() / 4, entropy.log1p() / 4, 1 - iou.mean(dim=2)], dim=2)
+        unlike = 1 - soft_iou(y, y).mean(dim=2)
+        seen = torch.stack([area.log1p() / 4, entropy.log1p() / 4, unlike], dim=2)
         hidden = self.answer(seen.to(pooled.dtype)) + self.input(pooled)[:, None]
         return self.score(hidden.relu())[:, :, 0].float()
