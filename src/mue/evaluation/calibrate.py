@@ -15,7 +15,7 @@ from mue.errors import MueError
 from mue.evaluation.answered import MAX_ANSWERS, Progress, Request, answered
 from mue.evaluation.conformal import limit_for, reachable
 from mue.inference.predictor import Predictor
-from mue.metrics.energy import distances, energy_distance
+from mue.metrics.energy import Distances, distances
 from mue.metrics.overlap import dice
 from mue.metrics.ranked import AT_LEAST, ranked_before
 from mue.models.modal import Modal
@@ -68,9 +68,7 @@ class Calibration:
 class _Batch:
     """Distances and Dice of answers and raters, weights of raters, and the prior's logits."""
 
-    sy: Float[Tensor, "b k r"]
-    ss: Float[Tensor, "b k k"]
-    yy: Float[Tensor, "b r r"]
+    d: Distances
     dice: Float[Tensor, "b k r"]
     q: Float[Tensor, "b r"]
     z: Float[Tensor, "b k"]
@@ -120,11 +118,12 @@ def fit_calibration(
         s, ys = predictor.masks(h.y), predictor.masks(case.ys)
         d = distances(s, ys)
         tensors = (d.sy, d.ss, d.yy, dice(s, ys), case.q, h.prob)
-        sy, ss, yy, dice_scores, q, p = (t.cpu().double() for t in tensors)
+        *each_d, dice_scores, q, p = (t.cpu().double() for t in tensors)
         patient += case.group if case.patients else case.id
         code = h.code.clone().cpu()  # a copy outside inference mode, for autograd
         idle[code[p > _TINY]] = 0
-        batches.append(_Batch(sy, ss, yy, dice_scores, q, p.clamp_min(_TINY).log(), code))
+        log_p = p.clamp_min(_TINY).log()
+        batches.append(_Batch(Distances(*each_d), dice_scores, q, log_p, code))
     log_t = torch.zeros((), dtype=torch.float64, requires_grad=True)
     shift = torch.zeros(n, dtype=torch.float64, requires_grad=True)
 
@@ -132,7 +131,7 @@ def fit_calibration(
         total = log_t.new_zeros(())
         for b in batches:
             p = b.prob(log_t.exp(), shift + idle)
-            total = total + energy_distance(b.sy, b.ss, b.yy, p, b.q).sum()
+            total = total + b.d.energy(p, b.q).sum()
         return total / count
 
     search = torch.optim.LBFGS([log_t, shift], max_iter=100, line_search_fn="strong_wolfe")
@@ -150,11 +149,14 @@ def fit_calibration(
     each = (b.prob(temperature, moved) for b in batches)
     rule = ModeRule(predictor.kind)  # its cut is chosen here
     prob = [rule.kept(p) for p in each]
-    trees = [rule.tree(b.ss, p) for b, p in zip(batches, prob, strict=True)]
+    trees = [rule.tree(b.d.ss, p) for b, p in zip(batches, prob, strict=True)]
     cut = _best_cut(batches, prob, trees)
     found = [_modes(b, p, tree, cut) for b, p, tree in zip(batches, prob, trees, strict=True)]
     score = torch.cat(
-        [ranked_before(1 - b.sy, m.mode, m.prob, iou) for b, m in zip(batches, found, strict=True)]
+        [
+            ranked_before(1 - b.d.sy, m.mode, m.prob, iou)
+            for b, m in zip(batches, found, strict=True)
+        ]
     )
     q = torch.cat([b.q for b in batches])
     limits = {c: limit_for(c, score, q, patient) for c in sorted(set(coverage))}

@@ -26,9 +26,8 @@ from mue.evaluation.answered import (
 from mue.evaluation.columns import TOP
 from mue.inference.predictor import Predictor
 from mue.metrics.calibration import ece
-from mue.metrics.energy import energy_distance
 from mue.metrics.modes import mode_probabilities, mode_tv
-from mue.metrics.ranked import AT_LEAST, mode_shares, rater_modes
+from mue.metrics.ranked import mode_shares, rater_modes
 from mue.objective import log_joint
 from mue.runs.log import ValidationRecord
 from mue.runtime import collectives
@@ -78,7 +77,8 @@ def _measure(predictor: Predictor, source: Source, validation: Source) -> Float[
     """
     objective, by_modes = predictor.config.objective, False
     # how like a known answer one of ours has to be, in 1 - distance
-    at_least = 1 - predictor.cut if predictor.kind == "vectors" else AT_LEAST
+    iou = predictor.config.modes.iou
+    at_least = 1 - predictor.cut if predictor.kind == "vectors" else iou
     found: list[tuple[Tensor, ...]] = []
     for batch in _answers(predictor, validation):
         case, h = batch.case, batch.h
@@ -89,7 +89,7 @@ def _measure(predictor: Predictor, source: Source, validation: Source) -> Float[
         else:
             whole, d = h.normalized(), joint_distances(predictor, h, case)
             modes = predictor.group(whole)
-            p, score = modes.prob, energy_distance(d.sy, d.ss, d.yy, whole.prob, case.q)
+            p, score = modes.prob, d.energy(whole.prob, case.q)
             q = mode_shares(rater_modes(1 - d.sy, modes.mode, at_least), case.q, p.shape[1])
         nll = negative_log_likelihood(h, case, objective)
         code, prob = h.code.flatten(), h.prob.flatten()

@@ -20,7 +20,7 @@ from mue.evaluation.answered import (
 )
 from mue.inference.predictor import MODE_SAMPLES, Predictor
 from mue.metrics.bootstrap import Interval, interval
-from mue.metrics.energy import Distances, energy_distance
+from mue.metrics.energy import Distances
 from mue.metrics.modes import distinct, mode_probabilities, mode_tv
 from mue.models.modal import in_use
 from mue.modes import MIN_PROB, Modes
@@ -213,7 +213,7 @@ def _of_inputs(
     first = modes.mode.gather(1, answer) == 0
     true = distinct(d.yy, q)
     return (
-        energy_distance(d.sy, d.ss, d.yy, p, q),
+        d.energy(p, q),
         modes.prob[:, 0],
         (first * q).sum(dim=1),
         ((nearest > cut) * q).sum(dim=1),
