@@ -53,7 +53,7 @@ def curve(config: Config, device: torch.device, points: int) -> dict[str, list[f
     every = max(1, config.train.steps // points)
     sums = torch.zeros(len(TERMS), device=device)
     for step in fit(accelerate(Training(config, device)), source):
-        items = step.terms.items()
+        items = step.terms.by_name()
         sums += torch.stack([items[name] for name in TERMS])
         if step.number % every == 0:
             measure(step, 0.0)  # it refuses a loss that is not finite

@@ -65,7 +65,7 @@ def test_a_case_says_whether_its_answers_are_all_there_are():
 def test_the_total_is_the_sum_of_the_terms():
     terms = Terms(torch.tensor(1.0), torch.tensor(2.0), torch.tensor(4.0), torch.tensor(8.0))
     assert terms.total == 15
-    assert list(terms.items()) == ["prior", "reconstruction", "commitment", "energy", "total"]
+    assert list(terms.by_name()) == ["prior", "reconstruction", "commitment", "energy", "total"]
 
 
 # --- what a ranking says ------------------------------------------------------------------------

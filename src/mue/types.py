@@ -157,7 +157,7 @@ class Terms:
     def _values(self) -> tuple[Tensor, ...]:
         return tuple(getattr(self, f.name) for f in fields(self))
 
-    def items(self) -> dict[str, Tensor]:
+    def by_name(self) -> dict[str, Tensor]:
         """Each term by its name, the total last."""
         names = [f.name for f in fields(self)]
         return {name: getattr(self, name) for name in (*names, "total")}

@@ -1,6 +1,4 @@
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -81,17 +79,6 @@ def test_the_best_validation_is_the_first_of_the_lowest_score():
         for step, score in [(1, 0.3), (2, 0.2), (3, 0.2)]
     ]
     assert best_validation(records) == records[1]
-
-
-def test_the_package_works_without_the_module_resource():
-    """Windows has none."""
-    program = (
-        "import sys; sys.modules['resource'] = None\n"
-        "import mue, torch; from mue.runs.log import peak_memory\n"
-        "print(peak_memory(torch.device('cpu')))"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert (done.stdout, done.returncode) == ("0\n", 0), done.stderr
 
 
 def test_a_log_of_gigabytes_is_refused_before_it_is_read(tmp_path):

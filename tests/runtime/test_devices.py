@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -47,3 +50,14 @@ def test_the_memory_of_a_container_is_what_it_may_use(tmp_path, monkeypatch):
     for count, wanted in ((2, machine), (3, machine // 2), (4, machine // 2)):
         monkeypatch.setattr(devices, "_CONTAINER_LIMITS", limits[:count])
         assert devices.physical_memory() == wanted
+
+
+def test_the_package_works_without_the_module_resource():
+    """Windows has none."""
+    program = (
+        "import sys; sys.modules['resource'] = None\n"
+        "import mue, torch; from mue.runtime.devices import peak_memory\n"
+        "print(peak_memory(torch.device('cpu')))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == ("0\n", 0), done.stderr

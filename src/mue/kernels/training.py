@@ -120,7 +120,7 @@ class AcceleratedAdamW(FlatAdamW):
             self.streams.join()
 
     def update_(self, ema_decay: Float[Tensor, ""]) -> None:
-        """Clip, AdamW, average, round."""
+        """Clip, AdamW, EMA, round."""
         super().update_(ema_decay)
         self.round_()
         if self.streams is not None:
@@ -144,7 +144,7 @@ class CompiledAdamW(AcceleratedAdamW):
         self._update_ = compiled_or_plain(super().update_, not_compiled)
 
     def update_(self, ema_decay: Float[Tensor, ""]) -> None:
-        """Clip, AdamW, average, round."""
+        """Clip, AdamW, EMA, round."""
         self._update_(ema_decay)
 
     def adamw_(self, gradient: Float[Tensor, " n"]) -> None:
@@ -228,7 +228,7 @@ class AcceleratedStep(TrainStep):
             )
         return self._graph()
 
-    def losses(self, part: int, weights: Weights) -> tuple[Trace, Terms, Tensor]:
+    def losses(self, part: int, weights: Weights) -> tuple[Trace, Terms]:
         """Compiled or, once that has failed, as they are."""
         if not self._compiled_modules:
             return super().losses(part, weights)

@@ -1,4 +1,4 @@
-"""The run folder: its configuration, where it comes from, and how it is copied for others.
+"""The run folder: the names of its files, its configuration, and whether a run may take it.
 
     config.json          the resolved configuration, with version and commit
     weights.safetensors  θ as it is evaluated

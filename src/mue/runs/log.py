@@ -6,13 +6,10 @@ There is a `LogRecord` every few steps, and a `ValidationRecord` after that of i
 import contextlib
 import dataclasses
 import json
-import sys
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from mue.errors import MueError
 from mue.runtime import collectives
@@ -69,18 +66,6 @@ AnyRecord = LogRecord | ValidationRecord
 def best_validation(records: Sequence[ValidationRecord]) -> ValidationRecord:
     """The record of the weights that are exported: the first of the lowest score."""
     return min(records, key=lambda r: r.score)
-
-
-def peak_memory(device: torch.device) -> int:
-    """Peak memory in bytes: allocated on the GPU, or resident in the process; 0 if unknown."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    try:
-        import resource
-    except ImportError:  # Windows has none
-        return 0
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak << 10
 
 
 @contextlib.contextmanager

@@ -1,10 +1,11 @@
-"""Where to compute."""
+"""Where to compute, by how many threads, and in how much memory."""
 
 import contextlib
 import errno
 import math
 import os
 import platform
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -92,3 +93,15 @@ def physical_memory() -> int | None:
         with contextlib.suppress(OSError, ValueError):  # it is not there, or says "max"
             found.append(int(path.read_text()))
     return min(found)
+
+
+def peak_memory(device: torch.device) -> int:
+    """Peak memory in bytes: allocated on the GPU, or resident in the process; 0 if unknown."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    try:
+        import resource
+    except ImportError:  # Windows has none
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak << 10

@@ -62,7 +62,7 @@ def load_state_(folder: Path, training: Training) -> None:
 def _state(training: Training) -> dict[str, Tensor]:
     """Every tensor that training changes, by name. The tensors are the training's own."""
     state = {f"learner.{k}": v.detach() for k, v in training.learner.state_dict().items()}
-    state |= {f"average.{k}": v for k, v in training.ema.items()}
+    state |= {f"average.{k}": v for k, v in training.ema.items()}  # the name of the EMA in files
     state |= {f"optimizer.0.{k}": v for k, v in training.optimizer.state.items()}
     if (best := training.best) is not None:
         state |= {f"best.weights.{k}": v for k, v in best.weights.items()}

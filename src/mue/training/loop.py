@@ -25,14 +25,14 @@ class Step:
         terms: The terms of the objective.
         used: 1 for each code in use: chosen by an answer of the batch (`vq`), or more probable than
             1 % for an input of it (`exact`).
-        bad: How many steps have had a loss that is not finite.
+        non_finite: How many steps so far have had a loss that is not finite.
         lr: The learning rate.
     """
 
     number: int
     terms: Terms
     used: Float[Tensor, " n"]
-    bad: Tensor
+    non_finite: Tensor
     lr: float
 
 
@@ -46,7 +46,7 @@ def fit(training: Training, source: Source) -> Iterator[Step]:
     if training.step == 0:
         start_(training, source)
     take = (training.make_step or TrainStep)(training, source)
-    bad = torch.zeros((), device=device)
+    non_finite = torch.zeros((), device=device)
     while training.step < config.train.steps:
         number = training.step
         weights = take.prepare_(number)
@@ -55,5 +55,6 @@ def fit(training: Training, source: Source) -> Iterator[Step]:
         training.step += 1
         if is_division_due(config, training.step):
             divide_(training, source)
-        bad += taken.bad
-        yield Step(training.step, taken.terms, taken.used, bad, learning_rate(config, number))
+        non_finite += taken.non_finite
+        lr = learning_rate(config, number)
+        yield Step(training.step, taken.terms, taken.used, non_finite, lr)

@@ -2,8 +2,9 @@
 
 import math
 
-from mue.runs.log import LogRecord, NonFiniteError, peak_memory
+from mue.runs.log import LogRecord, NonFiniteError
 from mue.runtime import collectives
+from mue.runtime.devices import peak_memory
 from mue.training.loop import Step
 
 
@@ -12,10 +13,10 @@ def measure(step: Step, seconds: float) -> LogRecord:
 
     A loss that is not finite, at this step or before, raises a NonFiniteError.
     """
-    values = {name: collectives.all_mean(v).item() for name, v in step.terms.items().items()}
-    bad, used = step.bad.clone(), step.used.clone()
-    collectives.all_sum_(bad, used)
-    if bad.item() > 0:
+    values = {name: collectives.all_mean(v).item() for name, v in step.terms.by_name().items()}
+    non_finite, used = step.non_finite.clone(), step.used.clone()
+    collectives.all_sum_(non_finite, used)
+    if non_finite.item() > 0:
         term = next((k for k, v in values.items() if not math.isfinite(v)), "total")
         raise NonFiniteError(
             f"the loss is not finite at step {step.number}, or was not shortly before: "
@@ -27,5 +28,5 @@ def measure(step: Step, seconds: float) -> LogRecord:
         codes=int((used > 0).sum()),
         lr=step.lr,
         seconds=round(seconds, 3),
-        memory=peak_memory(step.bad.device) >> 20,
+        memory=peak_memory(step.used.device) >> 20,
     )

@@ -1,4 +1,4 @@
-"""A training in its run folder: whether it may take it, resuming, log, saving, interrupts."""
+"""A training in its run folder: checks of the folder, resuming, log, saving, interrupts."""
 
 import contextlib
 import dataclasses
@@ -129,29 +129,16 @@ def take_steps(
         NonFiniteError: The loss is not finite any more; it names the last good checkpoint.
         Interrupted: SIGINT, SIGTERM or SIGHUP came, to any process; the state has been saved.
     """
-    with (
-        distributed.explain_lost_worker(),
-        _explain_out_of_memory(training.config, folder),
-        batch_threads(training.config, source),
-    ):
-        _take_steps(training, source, folder, past, validate, on_record, on_validation)
-
-
-def _take_steps(
-    training: Training,
-    source: Source,
-    folder: Path,
-    past: float,
-    validate: Callable[[], ValidationRecord] | None,
-    on_record: Callable[[LogRecord], None] | None,
-    on_validation: Callable[[ValidationRecord], None] | None,
-) -> None:
     t, writer, best = training.config.train, collectives.rank() == 0, training.best
     began, first = time.monotonic() - past, training.step + 1
     if training.out_of_patience:
         return
     asked: list[int] = []
     with (
+        distributed.explain_lost_worker(),
+        _explain_out_of_memory(training.config, folder),
+        _explain_non_finite(folder),
+        batch_threads(training.config, source),
         log_writer(folder) if writer else contextlib.nullcontext() as log,
         contextlib.ExitStack() as armed,
     ):
@@ -165,14 +152,7 @@ def _take_steps(
             saving = last or step.number % t.save_every == 0 or stop
             validating = best is not None and (last or step.number % t.validate_every == 0)
             if saving or validating or step.number % t.log_every == 0:
-                try:
-                    record = measure(step, time.monotonic() - began)
-                except NonFiniteError as error:
-                    good = "there is no checkpoint before it"
-                    if (state := folder / STATE).exists():
-                        good = f"the last good checkpoint is {state}"
-                    remedy = "start in another folder with a lower train.lr"
-                    raise NonFiniteError(f"{error}; {good}; {remedy}") from None
+                record = measure(step, time.monotonic() - began)
                 if log is not None:
                     log(record)
                 if on_record is not None:
@@ -194,6 +174,19 @@ def _take_steps(
             if stop and not last:
                 distributed.any_process(False)  # waits until it is saved: one that ends, ends all
                 raise Interrupted(f"stopped at step {step.number}, saved in {folder}")
+
+
+@contextlib.contextmanager
+def _explain_non_finite(folder: Path) -> Generator[None]:
+    """Say of a loss that is not finite where to start from again."""
+    try:
+        yield
+    except NonFiniteError as error:
+        good = "there is no checkpoint before it"
+        if (state := folder / STATE).exists():
+            good = f"the last good checkpoint is {state}"
+        remedy = "start in another folder with a lower train.lr"
+        raise NonFiniteError(f"{error}; {good}; {remedy}") from None
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ class Taken:
     trace: Trace
     terms: Terms
     used: Tensor
-    bad: Tensor
+    non_finite: Tensor
 
 
 class TrainStep:
@@ -55,10 +55,10 @@ class TrainStep:
         traces, terms = list[Trace](), list[Terms]()
 
         def loss(part: int) -> Tensor:
-            trace, each, total = self.losses(part, weights)
+            trace, each = self.losses(part, weights)
             traces.append(trace)
-            terms.append(each)
-            return total if parts == 1 else total / parts
+            terms.append(each.detached())
+            return each.total if parts == 1 else each.total / parts
 
         with self.training.across.no_sync(self.module):
             for part in range(parts - 1):
@@ -67,16 +67,15 @@ class TrainStep:
         self.training.update_(self.scalars.ema_decay)
         return taken
 
-    def losses(self, part: int, weights: Weights) -> tuple[Trace, Terms, Tensor]:
-        """The trace of a part of the batch, its terms, and their sum, which has the gradient."""
+    def losses(self, part: int, weights: Weights) -> tuple[Trace, Terms]:
+        """The trace of a part of the batch, and its terms."""
         config, pair = self.training.config, self.batches(part)
         x = pair.x
         if config.compute.channels_last and x.ndim == 4:
             x = x.contiguous(memory_format=torch.channels_last)
         with torch.autocast(x.device.type, torch.bfloat16, enabled=self.training.bfloat16):
             trace = self.module(x, pair.y)
-        terms = self.terms(trace, pair.y, weights)
-        return trace, terms.detached(), terms.total
+        return trace, self.terms(trace, pair.y, weights)
 
     def terms(self, trace: Trace, y: Tensor, weights: Weights) -> Terms:
         """The terms of the objective for a trace."""

@@ -36,7 +36,7 @@ def test_written_out_it_is_the_same_objective_with_the_same_gradients(config, we
     for of in (ours.objective, plain.objective):
         leaves = [t.clone().requires_grad_() for t in (log_prior, logits)]
         terms = of(ExactTrace(*leaves), y, config, weights)
-        found.append([*terms.items().values(), *torch.autograd.grad(terms.total, leaves)])
+        found.append([*terms.by_name().values(), *torch.autograd.grad(terms.total, leaves)])
     for mine, written in zip(*found, strict=True):
         torch.testing.assert_close(mine, written)
 
