@@ -5,6 +5,7 @@ import base64
 import contextlib
 import gzip
 import io
+import time
 
 import nibabel as nib
 import numpy as np
@@ -21,6 +22,15 @@ def propose(client, content: bytes, name: str = "a.png", **form):
 def export(client, files: list[tuple[str, bytes]], **form):
     form = {"model": "lidc-exact", **form}
     return client.post("/api/export", files=[("file", file) for file in files], data=form)
+
+
+def counters(client, *lines: str) -> str:
+    """`/metrics` with these lines: a request is counted only after its last byte is sent."""
+    until = time.monotonic() + 60
+    while not all(line in (text := client.get("/metrics").text) for line in lines):
+        assert time.monotonic() < until, text
+        time.sleep(0.05)
+    return text
 
 
 def decoded(mask: dict) -> np.ndarray:

@@ -6,7 +6,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from asking import propose
+from asking import counters, propose
 
 from mue.service.connection import TimedConnection
 
@@ -58,10 +58,7 @@ def test_a_client_that_does_not_read_is_left_and_the_log_says_so(served, monkeyp
             deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             deaf.connect(address)
             deaf.sendall(b"GET /page/style.css HTTP/1.1\r\nHost: localhost\r\n\r\n" * 500)
-            until = time.monotonic() + 60
-            while 'path="/page",status="499"' not in (text := client.get("/metrics").text):
-                assert time.monotonic() < until, text
-                time.sleep(0.05)
+            counters(client, 'path="/page",status="499"')
             found = 0
             with contextlib.suppress(ConnectionError):
                 while part := deaf.recv(1 << 16):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from asking import counters
 
 pytest.importorskip("ray.serve")
 pytestmark = pytest.mark.filterwarnings("default")
@@ -181,8 +182,8 @@ def test_no_client_notices_that_a_replica_is_killed(picture):
         for client in clients:
             client.join()
         assert set(statuses) == {200}
-        metrics = httpx.get(f"{address}/metrics", headers=headers).text
-        assert f'path="/api/propose",status="200"}} {len(statuses)}' in metrics
+        with httpx.Client(base_url=address, headers=headers) as client:
+            counters(client, f'path="/api/propose",status="200"}} {len(statuses)}')
     finally:
         server.send_signal(signal.SIGTERM)
         code = server.wait(60)
