@@ -53,7 +53,7 @@ def test_clients_before_it_is_ready_do_not_keep_it_from_it(predictors):
         asked = 0
 
         def __init__(self):
-            pass
+            self.predictors = predictors
 
         def submit(self, model, x):  # noqa: ARG002
             self.asked += 1
@@ -64,7 +64,6 @@ def test_clients_before_it_is_ready_do_not_keep_it_from_it(predictors):
             return done
 
     service = Service(predictors, Settings())
-    service._predictors = predictors
     service._batcher = Full()
     asyncio.run(service.warm_up_(["guess-exact"]))
     assert service.ready

@@ -1,7 +1,5 @@
 """Modes as JSON: probabilities, members, codes, rest, masks."""
 
-from __future__ import annotations
-
 import base64
 import io
 import math

@@ -1,7 +1,5 @@
 """The application: the routes, the errors and the models, behind the middleware."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Requests are gathered into small batches, and refused when too many wait."""
 
-from __future__ import annotations
-
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -48,10 +46,10 @@ class Batcher:
         threads: int | None = None,
         on_batch: Callable[[int], None] = lambda _: None,
     ) -> None:
-        self._predictors, self._batch, self._queue = dict(predictors), batch, queue
+        self.predictors, self._batch, self._queue = dict(predictors), batch, queue
         self._jobs: deque[_Job] = deque()
         self._ready, self._closed, self._on_batch = threading.Condition(), False, on_batch
-        cpu = all(p.device.type == "cpu" for p in self._predictors.values())
+        cpu = all(p.device.type == "cpu" for p in self.predictors.values())
         count = threads or (torch.get_num_threads() if cpu else 1)
         self._threads = [
             threading.Thread(target=self._run, args=(cpu and count > 1,), name=f"batcher-{i}")
@@ -102,7 +100,7 @@ class Batcher:
         """Compute a batch; where that fails, each image alone, so that it fails for itself only."""
         try:
             x = torch.cat([job.x for job in batch])
-            found = split(self._predictors[batch[0].model].modes(x, normalized=True).cpu())
+            found = split(self.predictors[batch[0].model].modes(x, normalized=True).cpu())
         except Exception as error:
             if len(batch) == 1:
                 batch[0].answer.set_exception(error)
@@ -122,7 +120,7 @@ class Batcher:
             first = self._jobs[0]
             batch, others = list[_Job](), deque[_Job]()
             # samples depend on their place in a batch, so those of each image are taken alone
-            predictor = self._predictors[first.model]
+            predictor = self.predictors[first.model]
             pixels = _PIXELS_CPU if predictor.device.type == "cpu" else _PIXELS
             limit = (
                 1

@@ -8,8 +8,6 @@
 It tries again while the service is busy or restarts.
 """
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json

@@ -1,7 +1,5 @@
 """Connections of uvicorn that have a time for headers, and for what the client must read, too."""
 
-from __future__ import annotations
-
 import asyncio
 
 import h11

@@ -1,8 +1,5 @@
 """Whatever is not answered is a status and a sentence."""
 
-from __future__ import annotations
-
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +7,6 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
-from starlette.types import Send
 
 from mue.errors import MueError
 from mue.service.schema import Error
@@ -51,23 +47,20 @@ def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: _RESPONSES[status] for status in statuses}
 
 
-async def say(send: Send, refused: RefusedError) -> None:
-    """Answer a request that the application does not see."""
-    body = json.dumps({"error": str(refused)}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    if refused.retry_after is not None:
-        headers.append((b"retry-after", b"%d" % refused.retry_after))
-    if refused.status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
-    await send({"type": "http.response.start", "status": refused.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+def said(status: int, sentence: str, **headers: str) -> JSONResponse:
+    """A status and a sentence as a response."""
+    return JSONResponse({"error": sentence}, status, headers=headers)
+
+
+def refusal(refused: RefusedError) -> JSONResponse:
+    """The response to a request that is refused."""
+    wait = {} if refused.retry_after is None else {"Retry-After": str(refused.retry_after)}
+    asks = {"WWW-Authenticate": "Bearer"} if refused.status == 401 else {}
+    return said(refused.status, str(refused), **wait, **asks)
 
 
 def add_errors(app: FastAPI) -> None:
     """Answer the errors of an application."""
-
-    def said(status: int, sentence: str, **headers: str) -> JSONResponse:
-        return JSONResponse({"error": sentence}, status, headers=headers)
 
     @app.exception_handler(MueError)
     async def bad_input(_: Request, error: MueError) -> Response:
@@ -88,7 +81,7 @@ def add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(RefusedError)
     async def busy(_: Request, error: RefusedError) -> Response:
-        return said(error.status, str(error), **{"Retry-After": str(error.retry_after or 1)})
+        return refusal(error)
 
 
 def _wrong_value(loc: Sequence[str | int], msg: str, input: object = None, **_: Any) -> str:  # noqa: A002

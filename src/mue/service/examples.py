@@ -4,8 +4,6 @@ The phantoms are computed, so they show nobody. Their four masks are those of ra
 a rule: where an edge is, and whether faint tissue belongs to the lesion.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 

@@ -1,49 +1,34 @@
 """The form in which clients send an image, and what they ask about it."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from fastapi import Depends, File, Form, UploadFile
-from starlette.datastructures import UploadFile as StarletteUploadFile
 
 from mue.data.images.formats import FORMATS
 from mue.modes import By
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What is asked about an image."""
+class Question(NamedTuple):
+    """What is asked about an image: the fields of the form."""
 
-    files: Sequence[StarletteUploadFile]
-    model: str
-    index: int | None
-    k: int
-    by: By
-    coverage: float | None
-    cut: float | None
-
-
-async def _question(
-    file: Annotated[
+    files: Annotated[
         list[UploadFile],
         File(
+            alias="file",
             description=f"{', '.join(form.name for form in FORMATS)}: one file, or as several "
-            "parts of this name the slices of one DICOM series, in any order."
+            "parts of this name the slices of one DICOM series, in any order.",
         ),
-    ],
-    model: Annotated[str, Form(description="A name of /api/models.", examples=["lidc-exact"])],
-    slice_: Annotated[
+    ]
+    model: Annotated[str, Form(description="A name of /api/models.", examples=["lidc-exact"])]
+    slice_index: Annotated[
         int | None, Form(alias="slice", description="Of a volume, from 0; by default the middle.")
-    ] = None,
+    ] = None
     k: Annotated[
         int, Form(ge=1, le=4096, description="How many to return at most.", examples=[3])
-    ] = 8,
+    ] = 8
     by: Annotated[
         By, Form(description="Whether answers that are alike are grouped, or each stands alone.")
-    ] = "mode",
+    ] = "mode"
     coverage: Annotated[
         float | None,
         Form(
@@ -52,14 +37,12 @@ async def _question(
             description="Return what holds a new rater's answer with this probability.",
             examples=[0.9],
         ),
-    ] = None,
+    ] = None
     cut: Annotated[
         float | None,
         Form(ge=0, le=1e6, description="Distance beyond which groups stay apart; else calibrated."),
-    ] = None,
-) -> Question:
-    return Question(file, model, slice_, k, by, coverage, cut)
+    ] = None
 
 
-QuestionForm = Annotated[Question, Depends(_question)]
+QuestionForm = Annotated[Question, Depends()]
 """The question of a request, as a parameter of a route."""

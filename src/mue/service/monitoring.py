@@ -1,7 +1,5 @@
 """Counters in the text format of Prometheus, and a log of JSON lines without contents."""
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

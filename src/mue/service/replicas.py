@@ -1,7 +1,5 @@
 """The application on replicas of Ray Serve, behind one process that every request passes first."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import secrets

@@ -1,7 +1,5 @@
 """The form of what the service answers: the names are those of `mue predict --format json`."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict

@@ -1,7 +1,5 @@
 """The models, the threads that compute, and what is counted."""
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
 import functools
@@ -41,7 +39,6 @@ class Service:
         # of decoding and encoding, so that memory does not grow with the number of clients
         self._slots = asyncio.Semaphore(max(2, os.cpu_count() or 1))
         self._batcher: Batcher | None = None
-        self._predictors = dict[str, Predictor]()
 
     async def start_(self, *, warm: bool) -> None:
         """Wait for the models, start the threads, and try each model."""
@@ -51,16 +48,15 @@ class Service:
                 given = await asyncio.wrap_future(given)
             except Exception:  # whoever loads them says why
                 return
-        self._predictors = dict(given)
         self._batcher = Batcher(
-            self._predictors,
+            given,
             batch=self.settings.batch,
             queue=self.settings.queue,
             on_batch=self.monitor.batch_,
         )
         self.monitor.gauge_("mue_queue_length", lambda: self.batcher.waiting)
-        self.monitor.gauge_("mue_models", lambda: len(self._predictors))
-        await self.warm_up_(list(self._predictors) if warm else [])
+        self.monitor.gauge_("mue_models", lambda: len(self.predictors))
+        await self.warm_up_(list(self.predictors) if warm else [])
 
     async def stop_(self) -> None:
         """Finish what waits, refuse what is new."""
@@ -71,9 +67,7 @@ class Service:
     @property
     def predictors(self) -> dict[str, Predictor]:
         """The models by their names, once they are loaded."""
-        if self._batcher is None:
-            raise RefusedError(503, "the models are loading; try again", 1)
-        return self._predictors
+        return self.batcher.predictors
 
     @property
     def batcher(self) -> Batcher:
@@ -132,7 +126,7 @@ class Service:
         channels, normalization = predictor.config.model.c_in, predictor.config.data.normalize
 
         def decode() -> tuple[Upload, torch.Tensor]:
-            upload = read_upload(parts, asked.index, channels, self.settings)
+            upload = read_upload(parts, asked.slice_index, channels, self.settings)
             return upload, network_input(upload.raw.pixels, normalization, upload.raw.bits)
 
         upload, x = await self.run(decode)

@@ -1,7 +1,5 @@
 """What the service allows."""
 
-from __future__ import annotations
-
 import ipaddress
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """From the bytes of an upload to the input of a network, without a file on disk."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, get_args

@@ -1,7 +1,5 @@
 """What every request passes before the application sees it: one job a file, in one order."""
 
-from __future__ import annotations
-
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mue.service.middleware.bearer import check_token
@@ -9,17 +7,15 @@ from mue.service.middleware.body import read_body
 from mue.service.middleware.client import watch_client
 from mue.service.middleware.deadline import limit_time
 from mue.service.middleware.headers import add_headers, answer_head
-from mue.service.middleware.lines import log_request
 from mue.service.middleware.origin import check_origin
+from mue.service.middleware.outcome import end_request
 from mue.service.middleware.rate import limit_rate
-from mue.service.middleware.refusals import say_refusals
 from mue.service.monitoring import Monitor
 from mue.service.settings import Settings
 
 ORDER = (
     add_headers,
-    log_request,
-    say_refusals,
+    end_request,
     check_origin,
     limit_rate,
     check_token,

@@ -1,7 +1,5 @@
 """The token that clients must send."""
 
-from __future__ import annotations
-
 import hmac
 
 from starlette.datastructures import Headers

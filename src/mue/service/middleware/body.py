@@ -1,7 +1,5 @@
 """The bodies of requests: which are read, how large one may be, and all of them together."""
 
-from __future__ import annotations
-
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 

@@ -1,7 +1,5 @@
 """Whether the client is still there."""
 
-from __future__ import annotations
-
 import asyncio
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send

@@ -1,7 +1,5 @@
 """The time that a request may take."""
 
-from __future__ import annotations
-
 import asyncio
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send

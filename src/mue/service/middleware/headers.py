@@ -1,7 +1,5 @@
 """Headers of every response, and requests for headers alone."""
 
-from __future__ import annotations
-
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mue.service.monitoring import Monitor

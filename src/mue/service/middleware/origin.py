@@ -1,7 +1,5 @@
 """Under which name the service is asked, and from which page."""
 
-from __future__ import annotations
-
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers

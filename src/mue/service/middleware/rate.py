@@ -1,7 +1,5 @@
 """How many requests a client may send."""
 
-from __future__ import annotations
-
 import time
 from collections import OrderedDict
 

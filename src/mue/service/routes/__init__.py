@@ -1,7 +1,5 @@
 """The addresses of the service: a file for each or for a few, and a line in one of two tables."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from fastapi import APIRouter

@@ -1,7 +1,5 @@
 """Images to begin with, and digits to compose some from."""
 
-from __future__ import annotations
-
 import base64
 from typing import Annotated
 

@@ -1,13 +1,12 @@
-"""The ranked answers to an image, as a file for other programs."""
-
-from __future__ import annotations
+"""The ranked modes of an image, as a file for other programs."""
 
 from typing import Annotated
 
 from fastapi import APIRouter, Form, Response
 
+from mue.errors import MueError
+from mue.inference.writers import FORMATS
 from mue.service.errors import responses
-from mue.service.export import export
 from mue.service.form import QuestionForm
 from mue.service.service import Served
 from mue.service.uploads import ExportFormat
@@ -28,8 +27,14 @@ async def export_masks(
     asked: QuestionForm,
     form: Annotated[ExportFormat, Form(alias="format", description="Kind of the file.")] = "nifti",
 ) -> Response:
-    """The same answers as a file, where the source is in space."""
+    """The modes of a slice as masks in the space of its image: the first file of a format."""
     found, upload = await service.answer(asked)
-    ending, content = await service.run(export, found, upload, form)
+    if form == "dicom-seg" and form not in upload.formats:
+        raise MueError(
+            "DICOM SEG is written for a slice that is a DICOM file of its own, with a position; "
+            "take nifti or npz"
+        )
+    files = await service.run(FORMATS[form].encode, found)
+    ending, content = next(iter(files.items()))
     headers = {"Content-Disposition": f'attachment; filename="answers{ending}"'}
     return Response(content, media_type="application/octet-stream", headers=headers)

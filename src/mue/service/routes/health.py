@@ -1,7 +1,5 @@
 """Whether the service is alive and ready, and what it has done."""
 
-from __future__ import annotations
-
 from typing import Annotated, Protocol, runtime_checkable
 
 from fastapi import APIRouter, Depends, Request, Response

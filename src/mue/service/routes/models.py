@@ -1,7 +1,5 @@
 """The models, and what each can be asked."""
 
-from __future__ import annotations
-
 from fastapi import APIRouter
 
 from mue.inference.masks import class_names

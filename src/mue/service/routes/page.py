@@ -1,7 +1,5 @@
 """The page and what belongs to it."""
 
-from __future__ import annotations
-
 from functools import cache
 from importlib.resources import files
 from pathlib import Path

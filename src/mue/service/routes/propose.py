@@ -1,7 +1,5 @@
 """The ranked answers to an image, as JSON."""
 
-from __future__ import annotations
-
 import time
 from typing import Annotated
 
