@@ -117,3 +117,15 @@ def test_of_several_processes_the_first_says_what_all_know(capsys, monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", "0")
     with pytest.raises(MueError), said_once():
         raise MueError("a wrong argument")
+
+
+@pytest.mark.parametrize("command", ["train toy --bogus", "train toi --out x", "train"])
+def test_one_process_of_a_machine_says_what_is_wrong_with_a_command(mue, monkeypatch, command):
+    monkeypatch.setattr("mue.cli.exits._PATIENCE", 0.0)
+    said = mue(*command.split())
+    assert said.code == 2
+    assert said.err
+    for name, value in {"LOCAL_RANK": "1", "RANK": "1", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    quiet = mue(*command.split())
+    assert (quiet.code, quiet.out, quiet.err) == (2, "", "")

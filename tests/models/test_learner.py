@@ -12,10 +12,7 @@ from mue.config.schema import CodebookConfig, Config, LatentConfig, ModelConfig
 from mue.models.build import build_learner
 from mue.models.learner import ExactLearner, Learner, VqLearner
 from mue.models.network import Network
-from mue.models.posterior import Posterior
 from mue.models.probunet import LatentLearner
-from mue.nn.codebook import Usage
-from mue.nn.unet import UNetEncoder
 
 
 def tiny(method) -> VqLearner | ExactLearner:
@@ -97,16 +94,6 @@ def test_the_code_book_starts_with_the_mean_and_deviation_of_the_encodings(vq, x
     assert changed(vq, lambda: vq.start_(*xy, normal)) == {"network.codebook.codes"}
     torch.testing.assert_close(vq.network.codebook.codes[0], e.mean(dim=0))
     torch.testing.assert_close(vq.network.codebook.codes[3], e.mean(dim=0) + 2 * e.std(dim=0))
-
-
-def test_projecting_the_pooled_vector_is_the_papers_1x1_convolution_then_pooling():
-    torch.manual_seed(0)
-    encoder, project = UNetEncoder(2, (4, 6), ()), nn.Linear(6, 3)
-    x, y = torch.randn(2, 1, 8, 8), torch.randn(2, 1, 1, 8, 8)
-    last = encoder(torch.cat([x, y[:, 0]], dim=1)).levels[-1]
-    conv = nn.functional.conv2d(last, project.weight[:, :, None, None], project.bias)
-    found = Posterior(encoder, project, Usage(5))(x, y)
-    torch.testing.assert_close(found[:, 0], conv.mean(dim=(2, 3)))
 
 
 # --- exact ----------------------------------------------------------------------------------------

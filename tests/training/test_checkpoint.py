@@ -1,9 +1,6 @@
-import json
 import math
-import struct
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +8,8 @@ import safetensors.torch
 import torch
 
 from mue.data.synthetic.toy import Bars
-from mue.runs.folder import STATE, RunError, commit, load_config, origin, save_config
-from mue.runs.weights import export_run, load_network, load_tensors, load_weights, save_tensors
+from mue.runs.folder import STATE, RunError, save_config
+from mue.runs.weights import load_network, load_tensors, save_tensors
 from mue.training.checkpoint import load_state_, save_state
 from mue.training.loop import fit
 from mue.training.state import Training
@@ -20,233 +17,13 @@ from mue.training.state import Training
 CPU = torch.device("cpu")
 
 
-def files(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-
-
 # --- configuration --------------------------------------------------------------------------------
-
-
-def test_a_configuration_comes_back_with_its_origin(tiny, tmp_path, monkeypatch):
-    monkeypatch.setenv("MUE_COMMIT", "abc123")
-    config = tiny("vq", lr=1 / 3)
-    save_config(tmp_path, config, "1.2.3")
-    assert load_config(tmp_path) == config
-    assert origin(tmp_path) == {"version": "1.2.3", "commit": "abc123", "data": None}
-    save_config(tmp_path, config, "1.2.3", data="f00d")
-    assert origin(tmp_path)["data"] == "f00d"
-
-
-def test_a_run_of_a_time_without_data_has_none(folder):
-    """What was written before there were prepared slices."""
-    content = json.loads((folder / "config.json").read_text())
-    del content["data"]
-    (folder / "config.json").write_text(json.dumps(content))
-    assert origin(folder)["data"] is None
-    assert load_config(folder).data.name == "toy"
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b"", "config.json must be JSON, and it is not"),
-        (b'{"config": ', "config.json must be JSON, and it is not"),
-        (b"config: vq", "config.json must be JSON, and it is not"),
-        (b"\xff\xfe\x00", "config.json must be JSON, and it is not"),
-        (b"[" * 100_000, "config.json must be JSON, and it is not"),
-        (b"[]", "config.json must hold an object with `config`, got list"),
-        (b"{}", "config.json: config must be an object with the fields of Config"),
-        (
-            b'{"config": {"modell": {}}}',
-            r"config.json: config has no field 'modell'; did you mean 'model'\?",
-        ),
-        (
-            b'{"config": {"train": {"lr": "NaN"}}}',
-            "config.json: config.train.lr must be a float, got 'NaN'",
-        ),
-        (b'{"config": {"train": {"lr": NaN}}}', "train.lr must be positive, got nan"),
-        (b" " * 2_000_000, "config.json must be at most 1048576 bytes, got 2000000"),
-    ],
-)
-def test_a_file_that_is_no_configuration_is_refused_by_name(folder, content, words):
-    (folder / "config.json").write_bytes(content)
-    with pytest.raises(ValueError, match=words):
-        load_config(folder)
-
-
-def test_a_folder_without_a_configuration_is_no_run(tmp_path):
-    words = "is no run folder: it must hold config.json; make one by `mue train`"
-    with pytest.raises(RunError, match=words):
-        load_network(tmp_path, CPU)
 
 
 # --- tensors --------------------------------------------------------------------------------------
 
 
-def test_tensors_of_every_kind_come_back_to_the_bit(tmp_path):
-    torch.manual_seed(0)
-    tensors = {
-        "conv": torch.randn(4, 3, 5, 5).contiguous(memory_format=torch.channels_last),
-        "part": torch.randn(6, 6)[:, ::2],
-        "half": torch.randn(7).half(),
-        "number": torch.tensor(3.5),
-        "none": torch.zeros(0, 3),
-        "bytes": torch.arange(9, dtype=torch.uint8),
-        "odd": torch.tensor([float("nan"), float("inf"), -0.0]),
-    }
-    save_tensors(tmp_path / "weights.safetensors", tensors)
-    found = load_tensors(tmp_path / "weights.safetensors")
-    assert set(found) == set(tensors)
-    for name, tensor in tensors.items():
-        assert (found[name].dtype, found[name].shape) == (tensor.dtype, tensor.shape)
-        assert found[name].numpy().tobytes() == tensor.contiguous().numpy().tobytes(), name
-
-
-def test_the_same_tensors_are_the_same_file(tmp_path):
-    """So that weights can be compared by a digest of the file."""
-    tensors = {name: torch.randn(3) for name in "abc"}
-    for i in range(8):
-        save_tensors(tmp_path / str(i), tensors)
-        tensors = dict(reversed(tensors.items()))
-    assert len(set(files(tmp_path).values())) == 1
-
-
-def _truncate(content: bytes) -> bytes:
-    return content[:-1]
-
-
-def _cut_in_the_header(content: bytes) -> bytes:
-    return content[:40]
-
-
-def _empty(_: bytes) -> bytes:
-    return b""
-
-
-def _longer(content: bytes) -> bytes:
-    return content + b"\0"
-
-
-def _flip(content: bytes) -> bytes:
-    return content[:-3] + bytes([content[-3] ^ 1]) + content[-2:]
-
-
-def _length(content: bytes) -> bytes:
-    return struct.pack("<Q", 1 << 60) + content[8:]
-
-
-def _header(content: bytes, change) -> bytes:
-    """The file with something changed in the JSON in front of the data."""
-    size = struct.unpack("<Q", content[:8])[0]
-    header = json.loads(content[8 : 8 + size])
-    change(header)
-    text = json.dumps(header).encode()
-    return struct.pack("<Q", len(text)) + text + content[8 + size :]
-
-
-def _without_digest(content: bytes) -> bytes:
-    return _header(content, lambda h: h.pop("__metadata__"))
-
-
-def _swapped(content: bytes) -> bytes:
-    """Two tensors of one shape have changed places."""
-
-    def change(header):
-        a, b = [n for n in header if n != "__metadata__" and header[n]["shape"] == [4]][:2]
-        header[a], header[b] = header[b], header[a]
-
-    return _header(content, change)
-
-
-DAMAGED = r"weights.safetensors must be a whole safetensors file, and it is truncated or damaged"
-OTHER = r"weights.safetensors does not hold what was saved: its sha256 differs"
-
-
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [
-        (_truncate, DAMAGED),
-        (_cut_in_the_header, DAMAGED),
-        (_empty, DAMAGED),
-        (_longer, DAMAGED),
-        (_length, DAMAGED),
-        (_flip, OTHER),
-        (_without_digest, OTHER),
-        (_swapped, OTHER),
-    ],
-)
-def test_a_damaged_file_is_refused(folder, damage, words):
-    path = folder / "weights.safetensors"
-    damaged = damage(path.read_bytes())
-    assert damaged != path.read_bytes()
-    path.write_bytes(damaged)
-    with pytest.raises(RunError, match=words):
-        load_network(folder, CPU)
-
-
-def test_weights_that_are_missing_are_asked_for(folder):
-    (folder / "weights.safetensors").unlink()
-    words = "has no weights.safetensors: train it first, or name another folder"
-    with pytest.raises(RunError, match=words):
-        load_network(folder, CPU)
-
-
-def test_weights_of_another_configuration_are_refused_before_they_are_read(
-    tiny, folder, monkeypatch
-):
-    save_config(folder, tiny("exact", codebook={"size": 7}), "1")
-    monkeypatch.setattr("mue.runs.weights._digest", None)  # what reading would call
-    words = r"of another configuration .*'codebook.codes' must be \(7, 3\), got \(6, 3\); restore"
-    with pytest.raises(RunError, match=words):
-        load_network(folder, CPU)
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda t: t.pop("codebook.codes"), r"'codebook.codes' must be \(6, 3\), got absent"),
-        (lambda t: t.update(extra=torch.zeros(2)), r"'extra' must be absent, got \(2,\)"),
-    ],
-)
-def test_weights_too_few_or_too_many_are_refused(folder, change, words):
-    tensors = load_tensors(folder / "weights.safetensors")
-    change(tensors)
-    save_tensors(folder / "weights.safetensors", tensors)
-    with pytest.raises(RunError, match=words):
-        load_network(folder, CPU)
-
-
-def test_nothing_in_a_run_folder_is_pickled(folder):
-    for name in ("weights.safetensors", "state.safetensors"):
-        content = (folder / name).read_bytes()
-        assert content[8:9] == b"{"  # eight bytes of length, then JSON
-        safetensors.torch.load(content)  # every byte is accounted for
-    for name, content in files(folder).items():
-        assert not content.startswith((b"\x80", b"PK")), name  # pickle, and torch.save's zip
-        if name.endswith((".json", ".jsonl")):
-            content.decode("ascii")
-
-
 # --- half precision -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.int32])
-def test_weights_of_other_kinds_of_numbers_are_refused(folder, dtype):
-    tensors = {name: t.to(dtype) for name, t in load_weights(folder).items()}
-    save_tensors(folder / "weights.safetensors", tensors)
-    with pytest.raises(RunError, match=f"must be real numbers of 16, 32 or 64 bits, got {dtype}"):
-        load_weights(folder)
-
-
-def test_weights_in_half_precision_are_loaded_as_the_nearest_float16(folder, tmp_path):
-    export_run(folder, tmp_path / "half")
-    whole, half = load_network(folder, CPU), load_network(tmp_path / "half", CPU)
-    for (name, a), b in zip(whole.named_parameters(), half.parameters(), strict=True):
-        assert b.dtype == torch.float32
-        assert torch.equal(a.half().float(), b), name
-    sizes = [p.stat().st_size for p in (folder.parent / "half").glob("weights*")]
-    assert sizes[0] < (folder / "weights.safetensors").stat().st_size
-    assert load_config(tmp_path / "half") == load_config(folder)
 
 
 # --- state ----------------------------------------------------------------------------------------
@@ -437,14 +214,3 @@ def test_a_state_with_values_of_another_kind_is_refused(tiny, tmp_path, change):
     words = "'step' must be torch.int64" if change == "dtype" else r"must be in 0\.\.12, got -1"
     with pytest.raises(RunError, match=words):
         load_state_(tmp_path, training)
-
-
-def test_the_commit_of_a_users_own_repository_is_not_taken_for_ours(tmp_path, monkeypatch):
-    """As where the package is installed into an environment inside of that repository."""
-    installed = tmp_path / ".venv" / "mue" / "runs"
-    installed.mkdir(parents=True)
-    for command in ("init", "-c user.name=a -c user.email=b commit --allow-empty -m theirs"):
-        subprocess.run(["git", "-C", tmp_path, *command.split()], check=True, capture_output=True)
-    monkeypatch.delenv("MUE_COMMIT", raising=False)
-    monkeypatch.setattr("mue.runs.folder.__file__", str(installed / "folder.py"))
-    assert commit() is None

@@ -4,7 +4,6 @@ import os
 import signal
 import socket
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -14,10 +13,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import HashStore  # pyright: ignore[reportPrivateImportUsage]
 from torch.multiprocessing.spawn import spawn
 
-from mue.cli.main import main
 from mue.commands.train import train
 from mue.config.schema import (
     CodebookConfig,
@@ -37,10 +34,9 @@ from mue.runtime.signals import Interrupted
 from mue.training import codes, distributed
 from mue.training.batches import batch_index
 from mue.training.checkpoint import load_state_
-from mue.training.distributed import RemoteError, WorkerLostError
+from mue.training.distributed import WorkerLostError
 from mue.training.loop import fit
 from mue.training.measure import measure
-from mue.training.rendezvous import Rendezvous, agree_on_prefix, rendezvous
 from mue.training.state import Training
 
 CPU = torch.device("cpu")
@@ -345,114 +341,8 @@ def test_what_is_wrong_in_one_process_ends_all_with_the_same_words(two, place, j
     assert not (place / "no").exists()
 
 
-# --- rendezvous -----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def set_environment(monkeypatch):
-    """Sets the environment of one of several processes."""
-
-    def set_variables(**environment: object) -> None:
-        basic = {"WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_ports(1)[0]}
-        for name, value in (basic | {"MUE_START_SECONDS": 1} | environment).items():
-            monkeypatch.setenv(name, str(value))
-
-    return set_variables
-
-
-@pytest.mark.parametrize(
-    ("rank", "words"),
-    [
-        (0, "mue: process 1 of 2 has not joined within 1 s: start as many as WORLD_SIZE says, at"),
-        (1, "mue: no process has answered at 127.0.0.1:{port} within 1 s: check that process 0"),
-    ],
-)
-def test_who_waits_in_vain_says_so_in_a_sentence(set_environment, capsys, tmp_path, rank, words):
-    set_environment(RANK=rank)
-    with pytest.raises(SystemExit) as stop:
-        main(["train", "toy", "--out", str(tmp_path / "run")])
-    assert stop.value.code == 1
-    said = capsys.readouterr().err
-    assert said.startswith(words.format(port=os.environ["MASTER_PORT"]))
-    assert said.count("\n") == 1
-    assert not (tmp_path / "run").exists()
-
-
-def prefixes_of_threads(*numbers: tuple[int, int], store: HashStore) -> list[str]:
-    """What becomes of processes, each with its rank and the world size of its environment."""
-
-    def name(rank: int, world: int) -> str:
-        try:
-            return agree_on_prefix(store, rank, world)
-        except (RemoteError, WorkerLostError) as error:
-            return str(error)
-
-    with ThreadPoolExecutor(len(numbers)) as pool:
-        return list(pool.map(lambda one: name(*one), numbers))
-
-
-def test_each_start_has_a_name_of_its_own_that_all_know(set_environment):
-    """After a restart the store still holds what was said before, by as many or by more."""
-    set_environment()
-    store, seen = HashStore(), set[str]()
-    for world in (2, 2, 3, 2):
-        (name,) = set(prefixes_of_threads(*((r, world) for r in range(world)), store=store))
-        assert name not in seen
-        seen.add(name)
-
-
-def test_processes_with_different_world_sizes_do_not_wait_for_more(set_environment):
-    set_environment(MUE_START_SECONDS=60)
-    for first, second in ((2, 3), (3, 2)):
-        said = prefixes_of_threads((0, first), (1, second), store=HashStore())
-        assert said == [
-            f"process {r} has WORLD_SIZE = {ours}, and process {1 - r} has {theirs}: "
-            "it must be the same for all"
-            for r, ours, theirs in ((0, first, second), (1, second, first))
-        ]
-
-
-def test_a_failure_that_nobody_expected_keeps_its_kind_and_reaches_the_others(set_environment):
-    set_environment()
-    store = HashStore()
-    store.set("mue/0/0", "null")
-    with pytest.raises(ZeroDivisionError), Rendezvous(store, rank=1, world=2).all_or_none():
-        _ = 1 / 0
-    words = "process 1: ZeroDivisionError: division by zero"
-    with pytest.raises(RemoteError, match=words), Rendezvous(store, rank=0, world=2).all_or_none():
-        pass
-
-
-def test_one_process_that_torchrun_started_is_alone(set_environment):
-    set_environment(RANK=0, WORLD_SIZE=1)
-    assert rendezvous().world == 1
-
-
-@pytest.mark.parametrize("value", ["", "two"])
-def test_an_environment_variable_that_is_no_number_is_named(set_environment, value):
-    set_environment(RANK=0, WORLD_SIZE=value)
-    with pytest.raises(ValueError, match=f"WORLD_SIZE must be a whole number .*, got '{value}'"):
-        rendezvous()
-
-
 def test_an_error_of_our_own_is_not_taken_for_the_loss_of_a_process():
     words = "gloo is a word like any other"
     with pytest.raises(RuntimeError, match=words) as error, distributed.explain_lost_worker():
         raise RuntimeError(words)
     assert not isinstance(error.value, WorkerLostError)
-
-
-# --- who speaks -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("command", ["train toy --bogus", "train toi --out x", "train"])
-def test_one_process_of_a_machine_says_what_is_wrong_with_a_command(
-    mue, set_environment, monkeypatch, command
-):
-    monkeypatch.setattr("mue.cli.exits._PATIENCE", 0.0)
-    said = mue(*command.split())
-    assert said.code == 2
-    assert said.err
-    set_environment(LOCAL_RANK=1, RANK=1)
-    quiet = mue(*command.split())
-    assert (quiet.code, quiet.out, quiet.err) == (2, "", "")
