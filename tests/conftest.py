@@ -12,6 +12,7 @@ import jaxtyping
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from mue.cli.main import main
 from mue.commands.train import train
@@ -29,6 +30,7 @@ from mue.config.schema import (
 from mue.data.prepared.item import Item
 from mue.data.prepared.splits import Split, split_of
 from mue.data.prepared.write import write_prepared
+from mue.data.synthetic.toy import Bars
 from mue.nn.unet import Concatenate, Join, UNetDecoder, UNetEncoder
 
 if os.environ.get("MUE_WITHOUT_KERNELS"):  # as if the folder were not there
@@ -200,6 +202,17 @@ def mue(capsys, tmp_path, monkeypatch):
         return Said(code, out, err)
 
     return call
+
+
+@pytest.fixture
+def images(tmp_path) -> list[Path]:
+    """Two pictures of bars, one.png and two.png in a folder."""
+    paths = [tmp_path / "images" / f"{name}.png" for name in ("one", "two")]
+    paths[0].parent.mkdir()
+    for i, path in enumerate(paths):
+        x = Bars(seed=i).case(torch.tensor([0])).x[0, 0]
+        Image.fromarray((x * 255).round().byte().numpy()).save(path)
+    return paths
 
 
 # --- slices ---------------------------------------------------------------------------------------

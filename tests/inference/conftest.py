@@ -1,11 +1,18 @@
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import nibabel
 import numpy as np
 import pytest
+import torch
 from nibabel.nifti1 import Nifti1Image
 from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
+
+from mue.inference.load import load
+from mue.inference.predictor import Predictor
+from mue.models.build import build_modal
 
 
 def save_ct(folder: Path, voxels: np.ndarray, name: str = "series") -> Path:
@@ -53,3 +60,21 @@ def volume(tmp_path) -> Path:
     voxels = np.random.default_rng(0).normal(size=(8, 7, 6)).astype(np.float32)
     nibabel.save(Nifti1Image(voxels, affine), tmp_path / "volume.nii.gz")
     return tmp_path / "volume.nii.gz"
+
+
+@pytest.fixture(scope="module")
+def predictor(trained) -> Predictor:
+    """A model of pictures of one channel."""
+    return load(trained, device="cpu")
+
+
+@pytest.fixture(scope="session")
+def fresh() -> Callable[..., Predictor]:
+    """Makes a network with random weights."""
+
+    def make(config, **model) -> Predictor:
+        torch.manual_seed(0)
+        config = replace(config, model=replace(config.model, **model))
+        return Predictor(build_modal(config).eval(), config)
+
+    return make

@@ -35,11 +35,6 @@ KINDS = {
 }
 
 
-@pytest.fixture(scope="module")
-def predictor(trained) -> Predictor:
-    return load(trained, device="cpu")
-
-
 def normalizing(predictor: Predictor, config: NormalizeConfig) -> Predictor:
     """The same network, as if it had been trained on images that are normalized so."""
     data = replace(predictor.config.data, normalize=config)
@@ -152,6 +147,93 @@ def test_values_are_divided_by_the_maximum_of_their_type_in_one_place():
     root = Path(mue.__file__).parent
     found = [p for p in root.rglob("*.py") if re.search(r"/ \(*(torch|np)\.iinfo", p.read_text())]
     assert [p.relative_to(root).as_posix() for p in found] == ["data/normalize.py"]
+
+
+def test_every_way_to_say_the_same_image_has_the_same_answers(predictor):
+    torch.manual_seed(0)
+    levels = torch.randint(256, (8, 8), dtype=torch.uint8)
+    x = levels.float() / 255
+    expected = predictor.propose(x[None, None], k=3)
+    ways = [
+        x,  # h w
+        x[None],  # c h w
+        x.double(),
+        levels,  # bytes are scaled
+        levels[None, None],
+        x.numpy(),
+        levels.numpy(),
+        x.T.contiguous().T,
+        np.asfortranarray(x.numpy()),
+        x.clone().requires_grad_(),
+    ]
+    for way in ways:
+        h = predictor.propose(way, k=3)
+        assert torch.equal(h.code, expected.code)
+        torch.testing.assert_close(h.y, expected.y)
+        torch.testing.assert_close(h.prob, expected.prob)
+
+
+def test_pictures_and_lists_are_taken_as_the_arrays_they_are(predictor):
+    values = np.arange(64, dtype=np.uint8).reshape(8, 8)
+    expected = predictor.propose(values)
+    for same in (Image.fromarray(values), values.astype(">u1"), (values / 255).tolist()):
+        torch.testing.assert_close(predictor.propose(same).prob, expected.prob)
+
+
+def test_an_array_that_must_not_be_written_to_is_taken_without_a_warning(predictor):
+    image = Image.effect_noise((8, 8), 50)
+    array = np.asarray(image)  # Pillow's own memory
+    assert not array.flags.writeable
+    assert torch.equal(predictor.propose(array, k=3).y, predictor.propose(array.copy(), k=3).y)
+
+
+@pytest.mark.parametrize("kind", ["sparse", "meta"])
+def test_tensors_without_their_values_at_hand_are_refused(predictor, kind):
+    x = torch.eye(8).to_sparse() if kind == "sparse" else torch.zeros(8, 8, device="meta")
+    with pytest.raises(MueError, match="`image` must be a dense tensor with values"):
+        predictor.propose(x)
+
+
+@pytest.mark.parametrize(
+    "shape", [(3, 8, 8), (2, 3, 8, 8), (8,), (1, 1, 1, 8, 8), (1, 0, 8), (0, 1, 8, 8), ()]
+)
+def test_an_image_of_the_wrong_shape_is_refused(predictor, shape):
+    with pytest.raises(
+        ValueError, match=r"`image` must be c h w with c = 1 channels, or a batch"
+    ) as caught:
+        predictor.propose(torch.zeros(shape), k=2)
+    assert f"got an array of shape {shape}" in str(caught.value)
+
+
+def test_an_image_without_channels_is_refused_where_several_are_needed(tiny, fresh):
+    with pytest.raises(ValueError, match=r"c = 3 channels, .* shape \(8, 8\)"):
+        fresh(tiny(), c_in=3).propose(torch.zeros(8, 8), k=2)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_an_image_that_is_not_finite_is_refused(predictor, value):
+    x = torch.zeros(2, 1, 8, 8)
+    x[1, 0, 2, 3:5] = value
+    with pytest.raises(ValueError, match="`image` must be finite, got 2 values that are NaN or"):
+        predictor.propose(x, k=2)
+
+
+@pytest.mark.parametrize(
+    ("image", "words"),
+    [
+        (Image.new("P", (8, 8)), "must be grey or RGB, got a picture of mode 'P'"),
+        (Image.new("RGB", (8, 8)), "with c = 1 channels"),
+        ([[1.0, 2.0], [3.0]], "got lists of different lengths"),
+        ([["a"]], "must be an array of real numbers, got one of <U1"),
+        ([[None]], "must be an array of real numbers, got one of object"),
+        (np.zeros((8, 8), np.complex64), "must be an array of real numbers, got one of complex64"),
+        (np.zeros((8, 8), np.longdouble), "must be an array of real numbers"),
+        (torch.zeros(8, 8, dtype=torch.complex64), "real numbers, got one of torch.complex64"),
+    ],
+)
+def test_what_is_no_image_is_refused_in_a_sentence(predictor, image, words):
+    with pytest.raises(MueError, match=words):
+        predictor.propose(image)
 
 
 # --- files and training ---------------------------------------------------------------------------

@@ -47,3 +47,27 @@ def test_weights_that_do_not_fit_the_callers_network_are_refused(tiny, trained):
     other = build_network(tiny("exact", codebook={"size": 7}))
     with pytest.raises(RunError, match=r"'codebook\.codes' must be"):
         load(trained, network=other, device="cpu")
+
+
+def test_models_are_found_by_name_or_folder(trained):
+    assert {"guess", "guess-exact"} <= set(bundled())
+    assert find("guess") == bundled()["guess"]
+    assert find(trained) == find(str(trained)) == trained
+
+
+def test_an_unknown_model_is_answered_with_the_nearest():
+    words = r"no bundled model and no run folder 'gess-exact'; did you mean 'guess-exact'\?"
+    with pytest.raises(ValueError, match=words):
+        load("gess-exact")
+    with pytest.raises(ValueError, match="'!'; bundled are guess, guess-exact"):
+        load("!")
+
+
+def test_the_bundled_models_are_what_their_names_say():
+    for name, method in (("guess", "vq"), ("guess-exact", "exact")):
+        predictor = load(name, device="cpu")
+        assert predictor.config.method == method
+        assert predictor.config.data.name == "guess"
+        assert predictor.device == torch.device("cpu")
+        size = (bundled()[name] / "weights.safetensors").stat().st_size
+        assert size <= 8 * 2**20

@@ -6,7 +6,7 @@ import torch
 
 import mue
 from mue.runtime import devices
-from mue.runtime.devices import threads_for
+from mue.runtime.devices import choose_device, threads_for
 
 
 @pytest.fixture(autouse=True)
@@ -61,3 +61,19 @@ def test_the_package_works_without_the_module_resource():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.stdout, done.returncode) == ("0\n", 0), done.stderr
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
+def test_a_device_that_is_not_there_is_refused():
+    assert choose_device("auto") == torch.device("cpu")
+    with pytest.raises(ValueError, match="`device` is cuda, and torch finds no CUDA device here"):
+        choose_device("cuda")
+
+
+def test_a_process_without_a_device_of_its_own_is_named(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert choose_device("auto", 1) == torch.device("cuda", 1)
+    words = r"process 2 of this machine has no CUDA device of its own: torch finds 2; start as many"
+    with pytest.raises(ValueError, match=words):
+        choose_device("auto", 2)
