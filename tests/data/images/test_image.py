@@ -4,7 +4,7 @@ import pytest
 import tifffile
 from PIL import Image
 
-from mue.data.images.image import FileInMemory, Limits, limited
+from mue.data.images.image import FileInMemory, Limits, limited, volume_image
 from mue.data.images.reader import read_image_file
 from mue.errors import MueError
 
@@ -24,7 +24,6 @@ def random(shape: tuple[int, ...], dtype: str) -> np.ndarray:
 @pytest.mark.parametrize(
     ("given", "wanted"),
     [
-        ("bool", "uint8"),
         ("int8", "int16"),
         ("int64", "int32"),
         ("float64", "float32"),
@@ -72,3 +71,14 @@ def test_limits_hold_where_they_are_set_and_nowhere_else(tmp_path):
     with limited(Limits(pixels=199)), pytest.raises(MueError, match="10 x 20 pixels; 1 to 199"):
         read_image_file(tmp_path / "a.png")
     assert read_image_file(tmp_path / "a.png").pixels.shape == (1, 1, 10, 20)
+
+
+@pytest.mark.parametrize("broken", [{(2, 2): 0.0}, {(0, 3): np.nan}, {(1, 1): np.inf}])
+def test_voxels_at_places_of_no_volume_are_refused(broken):
+    """Of NIfTI an affine, of DICOM positions and spacings: the one check for both."""
+    affine = AFFINE.copy()
+    for at, value in broken.items():
+        affine[at] = value
+    with pytest.raises(MueError, match="has positions, spacings or an affine of no volume"):
+        volume_image(np.zeros((1, 2, 3, 4)), affine, (), 2, mask=False)
+    volume_image(np.zeros((1, 2, 3, 4)), AFFINE, (), 2, mask=False)

@@ -236,6 +236,10 @@ def volume_image(
 
     With `mask`, channels must be equal, and become one.
     """
+    if affine is not None and not (
+        np.isfinite(affine).all() and abs(np.linalg.det(affine[:3, :3])) >= 1e-9
+    ):
+        raise MueError("has positions, spacings or an affine of no volume; correct its header")
     if mask and len(voxels) > 1:
         if (voxels != voxels[:1]).any():
             raise MueError(f"has {len(voxels)} channels; a mask has one value for each pixel")

@@ -60,8 +60,6 @@ def read_nifti(path: ImageFile) -> tuple[Shaped[np.ndarray, "c k j i"], Float[np
         voxels = np.stack([voxels[name] for name in voxels.dtype.names], axis=-1)
         channels *= voxels.shape[-1]
     affine = np.array(image.affine, dtype=np.float64)
-    if not np.isfinite(affine).all() or abs(np.linalg.det(affine[:3, :3])) < 1e-9:
-        raise MueError("has an affine that maps voxels to no volume; correct its header")
     return voxels.reshape(i, j, k, channels).transpose(3, 2, 1, 0), affine
 
 
