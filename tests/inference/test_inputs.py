@@ -221,8 +221,8 @@ def test_an_image_that_is_not_finite_is_refused(predictor, value):
 @pytest.mark.parametrize(
     ("image", "words"),
     [
-        (Image.new("P", (8, 8)), "must be grey or RGB, got a picture of mode 'P'"),
-        (Image.new("RGB", (8, 8)), "with c = 1 channels"),
+        (Image.new("CMYK", (8, 8)), "`image` has colours of the mode CMYK; save it in grey or RGB"),
+        (Image.new("RGBA", (8, 8)), "`image` has transparent pixels; save it without transparency"),
         ([[1.0, 2.0], [3.0]], "got lists of different lengths"),
         ([["a"]], "must be an array of real numbers, got one of <U1"),
         ([[None]], "must be an array of real numbers, got one of object"),
@@ -234,6 +234,47 @@ def test_an_image_that_is_not_finite_is_refused(predictor, value):
 def test_what_is_no_image_is_refused_in_a_sentence(predictor, image, words):
     with pytest.raises(MueError, match=words):
         predictor.propose(image)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I", "I;16", "F"])
+def test_an_image_of_pillow_is_read_as_its_file_is(tmp_path, fresh, mode, channels):
+    """Upright, without a palette, as grey or in colour; black and white is 0 and 255."""
+    values = np.random.default_rng(0).integers(0, 256, (8, 12, 3)).astype(np.uint8)
+    image = Image.fromarray(values)
+    if mode in ("I", "I;16", "F"):
+        image = Image.fromarray(values[..., 0].astype({"I": "i4", "I;16": "u2", "F": "f4"}[mode]))
+    elif mode != "RGB":
+        image = image.quantize(16) if mode == "P" else image.convert(mode)
+    exif = Image.Exif()
+    exif[274] = 6
+    path = tmp_path / ("a.png" if mode not in ("I", "F") else "a.tif")
+    if path.suffix == ".png":
+        image.save(path, exif=exif)
+    else:
+        image.save(path)
+    model = normalizing(fresh(preset("toy"), c_in=channels), NormalizeConfig(kind="zscore"))
+    if channels == 1:
+        model = normalizing(model, KINDS["window"])
+    (found,) = mue.predict(model, [path], device="cpu").predictions
+    with Image.open(path) as opened:
+        assert opened.mode == mode
+        modes = model.modes(opened)
+    assert modes.y.shape[-2:] == ((12, 8) if path.suffix == ".png" else (8, 12))
+    assert torch.equal(modes.prob[:, :8], found.modes.prob)
+    assert torch.equal(modes.y[:, :8], found.modes.y)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_booleans_are_black_and_white_in_arrays_and_in_files(predictor, tmp_path, kind):
+    model, mask = normalizing(predictor, KINDS[kind]), np.indices((8, 12)).sum(axis=0) % 3 == 0
+    np.save(tmp_path / "a.npy", mask)
+    Image.fromarray(mask).save(tmp_path / "a.png")
+    expected = model.modes(mask.astype(np.uint8) * 255)
+    assert torch.equal(model.modes(mask).prob, expected.prob)
+    paths = [tmp_path / "a.npy", tmp_path / "a.png"]
+    for found in mue.predict(model, paths, device="cpu").predictions:
+        assert torch.equal(found.modes.prob, expected.prob[:, :8])
 
 
 # --- files and training ---------------------------------------------------------------------------

@@ -29,7 +29,7 @@ def normalize(
     tensor([[[[0.0000, 0.2500, 2.0000]]]])
     """
     if config.kind == "unit":
-        if x.is_floating_point() or x.dtype == torch.bool:
+        if x.is_floating_point():
             return x.float()
         return x.float() / (torch.iinfo(x.dtype).max if bits is None else (1 << bits) - 1)
     x = x.float()

@@ -9,32 +9,36 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Shaped
-from PIL.Image import Image as Picture
+from PIL import Image
 from torch import Tensor
 
 from mue.config.schema import Config, NormalizeConfig
-from mue.data.images.image import RawImage
+from mue.data.images.image import RawImage, plain_values
+from mue.data.images.pillow import opened_picture
 from mue.data.normalize import normalize
 from mue.errors import MueError
 
-AnyImage = Shaped[Tensor | np.ndarray, "..."] | Picture | Sequence[Any]
-"""What a model can be asked about: an array, a picture of Pillow, or nested lists of numbers."""
+AnyImage = Shaped[Tensor | np.ndarray, "..."] | Image.Image | Sequence[Any]
+"""What a model can be asked about: an array, an image of Pillow, or nested lists of numbers."""
 _LUMA = np.array([0.299, 0.587, 0.114])  # of red, green and blue in grey, as in ITU-R 601
 
 
 def network_batch(
     image: AnyImage, config: Config, *, axes: int, device: torch.device, normalized: bool = False
 ) -> Float[Tensor, "b *x"]:
-    """An array, a picture or a batch of such as a network takes it whose inputs have so many axes.
+    """An image, or an array of a batch, as a network takes it whose inputs have so many axes.
 
     It holds the values of image files, unless it is `normalized` already; vectors always are.
     """
+    c = config.model.c_in
+    if isinstance(image, Image.Image):
+        image = _picture_array(image, c)
     x = image.detach() if isinstance(image, Tensor) else torch.from_numpy(_plain_array(image))
     if x.layout != torch.strided or x.is_meta or x.is_quantized:
         raise MueError("`image` must be a dense tensor with values; convert it first")
     if x.is_complex():
         raise MueError(f"`image` must be an array of real numbers, got one of {x.dtype}")
-    given, c = tuple(x.shape), config.model.c_in
+    given = tuple(x.shape)
     if axes == 3 and c == 1 and x.ndim == 2:
         x = x[None]
     if x.ndim == axes:
@@ -62,13 +66,17 @@ def _require_finite(x: Tensor) -> None:
         )
 
 
-def _plain_array(image: np.ndarray | Picture | Sequence[Any]) -> np.ndarray:
-    """A copy as an array that torch can take, with the channels of a picture first."""
-    if isinstance(image, Picture):
-        if image.mode not in ("1", "L", "RGB", "I;16", "F"):
-            raise MueError(f"`image` must be grey or RGB, got a picture of mode {image.mode!r}")
-        pixels = np.array(image)
-        return pixels.transpose(2, 0, 1) if pixels.ndim == 3 else pixels
+def _picture_array(image: Image.Image, channels: int) -> Shaped[np.ndarray, "c h w"]:
+    """An image of Pillow as its file is read: upright, without a palette, as grey or colour."""
+    try:
+        pixels = plain_values(opened_picture(image).image())
+    except MueError as error:
+        raise MueError(f"`image` {error}") from None
+    return with_channels(RawImage(pixels[:, None], None, ()), channels, "`image`").pixels[:, 0]
+
+
+def _plain_array(image: np.ndarray | Sequence[Any]) -> np.ndarray:
+    """A copy as an array that torch can take."""
     try:
         array = np.array(image)
     except ValueError:
@@ -94,10 +102,11 @@ def normalized_slices(
     A model of bytes (`unit`) divides unsigned values of 8 or 16 bits by the maximum of their type,
     or of the `bits` that DICOM stores. It has not learned from others (`Slices` refuses them):
     a slice of a scan, with other whole numbers or with real ones below 0 or beyond 1, is scaled by
-    its own range, as the crops of LIDC-IDRI are.
+    its own range, as the crops of LIDC-IDRI are. Booleans are black and white, 0 and 255.
     """
+    x = 255 * x.byte() if x.dtype == torch.bool else x
     each = x.split(1)
-    if config.kind == "unit" and x.dtype not in (torch.uint8, torch.uint16, torch.bool):
+    if config.kind == "unit" and x.dtype not in (torch.uint8, torch.uint16):
         each = map(_scaled, each)
     return torch.cat([normalize(one, config, bits=bits) for one in each])
 

@@ -121,7 +121,8 @@ class Predictor:
 
         An image holds the values of its file, of any type: each of a batch is normalized by itself
         as `mue predict` does and training did, by `config.data.normalize`. With `normalized` that
-        is done already, as in the inputs of a `Source`.
+        is done already, as in the inputs of a `Source`. An image of Pillow is read as its file is:
+        turned as EXIF says, and as grey or in colour, which the model takes.
 
         With `coverage` the result is the `modes` of all answers, as many as must be shown so that
         the answer of a new rater is among them with that probability (`mue calibrate`).

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from mue.data.images.reader import read_image_file
+from mue.data.images.reader import decode_file, read_image_file
 
 RANDOM = np.random.default_rng(0)
 
@@ -11,6 +11,13 @@ def random(shape: tuple[int, ...], dtype: str) -> np.ndarray:
     return (values / 7 if dtype.startswith("f") else values * (300 if "16" in dtype else 1)).astype(
         dtype
     )
+
+
+def test_booleans_are_0_and_255_in_an_image_and_0_and_1_in_a_mask(tmp_path):
+    np.save(tmp_path / "a.npy", np.array([[True, False]]))
+    for mask, expected in ((False, [255, 0]), (True, [1, 0])):
+        pixels = decode_file(tmp_path / "a.npy", mask=mask).pixels
+        assert (pixels.dtype, pixels.flatten().tolist()) == (np.uint8, expected)
 
 
 @pytest.mark.parametrize(

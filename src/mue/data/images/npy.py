@@ -5,12 +5,15 @@ from jaxtyping import Shaped
 from numpy.lib import format as npy
 
 from mue.data.images.image import Axis, ImageFile, RawImage, check_size, open_bounded, volume_image
+from mue.data.images.picture import scale_to_bytes
 from mue.errors import MueError
 
 
 def read(file: ImageFile, *, axis: Axis, mask: bool) -> RawImage:
     """The array as an image."""
-    return volume_image(read_npy(file), None, (file,), axis, mask)
+    array = read_npy(file)
+    array = scale_to_bytes(array, 1) if array.dtype == bool and not mask else array
+    return volume_image(array, None, (file,), axis, mask)
 
 
 def read_npy(path: ImageFile) -> Shaped[np.ndarray, "c d h w"]:

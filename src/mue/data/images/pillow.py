@@ -2,6 +2,7 @@
 
 import io
 import warnings
+from dataclasses import replace
 
 import numpy as np
 from PIL import Image
@@ -18,6 +19,7 @@ from mue.data.images.picture import Picture, exif_orientation, picture_image
 from mue.errors import MueError
 
 _FORMATS = ("JPEG", "GIF", "BMP", "WEBP")
+_MODES = ("1", "L", "P", "RGB", "RGBA", "LA", "I;16", "I;16B", "I", "F")
 _MAX_SCANS = 16  # of a progressive JPEG of the largest size; a smaller one may have more
 
 
@@ -53,17 +55,22 @@ def decode_picture(data: bytes) -> Picture:
         scans = data.count(b"\xff\xda") if file.format in ("JPEG", "MPO") else 1
         if scans * file.height * file.width > _MAX_SCANS * MAX_PIXELS:
             raise MueError(f"is a JPEG of {scans} scans, each of all pixels; save it again")
-        if file.mode not in ("1", "L", "P", "RGB", "RGBA", "LA"):
-            raise MueError(f"has colours of the mode {file.mode}; save it in grey or RGB")
-        pixels = np.asarray(file)
-        palette = np.array(file.getpalette("RGB") or [], np.uint8).reshape(-1, 3)
-        return Picture(
-            pixels.reshape(*pixels.shape[:2], -1),
-            palette=palette if file.mode == "P" else None,
-            alpha=file.mode in ("LA", "RGBA"),
-            keyed="transparency" in file.info,
-            orientation=exif_orientation(file.getexif()),
-            lossy=file.format in ("JPEG", "MPO", "WEBP")
-            and b"VP8L" not in (data[12:16], data[30:34]),  # of WebP without loss
-            bits=1 if file.mode == "1" else 8,
-        )
+        lossless = b"VP8L" in (data[12:16], data[30:34])  # of WebP
+        lossy = file.format in ("JPEG", "MPO", "WEBP") and not lossless
+        return replace(opened_picture(file), lossy=lossy)
+
+
+def opened_picture(image: Image.Image) -> Picture:
+    """The pixels of an image of Pillow; an error is a clause that follows on the name."""
+    if image.mode not in _MODES:
+        raise MueError(f"has colours of the mode {image.mode}; save it in grey or RGB")
+    pixels = np.asarray(image)
+    palette = np.array(image.getpalette("RGB") or [], np.uint8).reshape(-1, 3)
+    return Picture(
+        pixels.reshape(*pixels.shape[:2], -1),
+        palette=palette if image.mode == "P" else None,
+        alpha=image.mode in ("LA", "RGBA"),
+        keyed="transparency" in image.info,
+        orientation=exif_orientation(image.getexif()),
+        bits=1 if image.mode == "1" else 8,
+    )
