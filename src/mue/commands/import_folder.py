@@ -15,6 +15,7 @@ from mue.data.folder.patients import with_patients
 from mue.data.images.image import Axis
 from mue.data.order import natural
 from mue.data.prepared.encode import Encoded
+from mue.data.prepared.format import KNOWN
 from mue.data.prepared.item import Rejected
 from mue.data.prepared.splits import split_of
 from mue.data.prepared.write import write_prepared
@@ -76,7 +77,7 @@ def import_folder(
         "patient": patient,
         "splits": Path(splits).name if splits else None,
         "axis": axis,
-        "known_probabilities": description.known,
+        KNOWN: description.known,
     }
     cases.sort(key=_name)  # as they are stored, so that nothing is written twice
     items = encode_cases(cases, found, description, axis=axis, progress=show)
