@@ -30,7 +30,7 @@ import mue
 from mue.config.presets import preset
 from mue.data.prepared.open import open_prepared
 from mue.data.synthetic.guess import CATEGORIES
-from mue.evaluation.compare import HIGHER, SAMPLE_COUNTS, ComparedModel, best
+from mue.evaluation.compare import SAMPLE_COUNTS, ComparedModel, best, higher_is_better
 from mue.evaluation.curves import Point
 from mue.inference.load import bundled, find
 from mue.metrics.bootstrap import Interval
@@ -297,7 +297,7 @@ def summary_lidc(found: Outcome) -> str:
     (ours,) = found.of("lidc-exact")
     sentences: list[str] = []
     for metric in ("ged_16", "hm_iou_16"):
-        sign = -1 if metric in HIGHER else 1
+        sign = -1 if higher_is_better(metric) else 1
         rows = [r for r in found.of("lidc-probunet") if metric in r.metrics]
         theirs = min(rows, key=lambda r: sign * r.metrics[metric].mean)
         a, b = ours.metrics[metric], theirs.metrics[metric]

@@ -10,6 +10,7 @@ import mue
 from mue.data.prepared.write import write_prepared
 from mue.errors import MueError
 from mue.evaluation.columns import METRICS, Metric
+from mue.evaluation.compare import higher_is_better
 from mue.evaluation.known import ModeEvaluation, evaluate_modes
 from mue.evaluation.raters import RaterEvaluation, evaluate_raters
 
@@ -138,7 +139,8 @@ def test_the_report_of_a_bundled_model_leaves_a_run_of_its_name_alone(
 
 def test_a_metric_is_one_line(copy, lesions, tmp_path, monkeypatch):
     """It is in the report, in the table of slices, and in a comparison."""
-    monkeypatch.setitem(METRICS, "area", Metric(lambda m: m.s[:, 0].flatten(1).float().mean(dim=1)))
+    area = Metric(lambda m: m.s[:, 0].flatten(1).float().mean(dim=1), higher_is_better=True)
+    monkeypatch.setitem(METRICS, "area", area)
     found = mue.evaluate(copy, data=lesions, device="cpu")
     assert found.report["area"].keys() == {"mean", "std", "low", "high"}
     header, *_ = found.files[1].read_text().splitlines()
@@ -146,3 +148,5 @@ def test_a_metric_is_one_line(copy, lesions, tmp_path, monkeypatch):
     other = Path(shutil.copytree(copy, tmp_path / "other"))
     compared = mue.compare([copy, other], data=lesions, out=tmp_path / "out", device="cpu")
     assert compared.models[0].metrics["area"].mean == found.report["area"]["mean"]
+    assert higher_is_better("area")
+    assert not higher_is_better("ged")

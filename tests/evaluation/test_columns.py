@@ -14,6 +14,7 @@ from mue.data.prepared.open import open_prepared
 from mue.evaluation.columns import METRICS, Columns, SplitDistances, masks_of_case
 from mue.evaluation.raters import RaterEvaluation, evaluate_raters
 from mue.inference.load import load
+from mue.inference.predictor import Predictor
 from mue.metrics import Distances, coverage_k, ged_n, hm_iou_n, outside_share, rater_modes
 from mue.metrics import iou as overlap
 from mue.modes import binary_masks
@@ -130,3 +131,15 @@ def test_of_a_sampler_as_many_samples_are_matched_as_the_metric_asks_for(k, ther
     values = found(split)
     assert (values is not None) == there
     assert values is None or values.tolist() == [1]
+
+
+@pytest.mark.parametrize("cut", [0.1, 0.5, 0.95])
+def test_the_modes_of_a_report_are_those_of_the_predictor_at_its_cut(predictor, case, cut):
+    config = dataclasses.replace(predictor.config, modes=ModesConfig(cut=cut))
+    model = Predictor(predictor.network, config)
+    h = model.propose(case.x, model.max_answers, min_prob=0.0, normalized=True)
+    found = masks_of_case(model, case, h, "mode").modes
+    wanted = model.modes(case.x, normalized=True)
+    assert found.cut == wanted.cut == cut
+    assert torch.equal(found.mode, wanted.mode)
+    torch.testing.assert_close(found.prob, wanted.prob)

@@ -27,8 +27,6 @@ from mue.modes import By
 
 SAMPLE_COUNTS = (16, 100, 1000)
 """How many samples are taken of a model that samples."""
-HIGHER = frozenset(name for name, metric in METRICS.items() if metric.higher_is_better)
-"""Metrics of which more is better; of all others less is."""
 _TIMED = 8  # inputs in a batch when the speed is measured, or as many as have one size
 
 
@@ -75,12 +73,17 @@ def metrics_of(models: Sequence[ComparedModel]) -> list[str]:
     return list(dict.fromkeys(name for model in models for name in model.metrics))
 
 
+def higher_is_better(metric: str) -> bool:
+    """Whether more of a metric is better."""
+    return metric in METRICS and METRICS[metric].higher_is_better
+
+
 def best(models: Sequence[ComparedModel]) -> dict[str, int]:
     """Index of the best model by each metric; in a tie the first."""
 
     def error(i: int, metric: str) -> float:
         found = models[i].metrics.get(metric)
-        sign = -1 if metric in HIGHER else 1
+        sign = -1 if higher_is_better(metric) else 1
         return math.inf if found is None else sign * found.mean
 
     return {m: min(range(len(models)), key=partial(error, metric=m)) for m in metrics_of(models)}

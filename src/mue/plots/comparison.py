@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mue.evaluation.compare import HIGHER, ComparedModel, best, metrics_of
+from mue.evaluation.compare import ComparedModel, best, higher_is_better, metrics_of
 from mue.plots.style import BLUE, GREY, RED, new_figure, plain_log_labels, style_axes
 
 
@@ -41,7 +41,8 @@ def plot_comparison(models: Sequence[ComparedModel], title: str) -> Figure:
             else:
                 ax.locator_params(axis="x", nbins=4)
             ax.set_title(metric)
-            ax.set_xlabel("higher is better" if metric in HIGHER else "lower is better", color=GREY)
+            better = "higher" if higher_is_better(metric) else "lower"
+            ax.set_xlabel(f"{better} is better", color=GREY)
             ax.tick_params(axis="y", length=0)
             style_axes(ax, hidden=["top", "right", "left"])
         axes[0].set_yticks(range(len(names)), names)
