@@ -86,6 +86,40 @@ def limits_pixels(node: ast.AST) -> bool:
     )
 
 
+def groups_answers(node: ast.AST) -> bool:
+    """A rule of its own, or answers joined without one."""
+    return called(node) in {"ModeRule", "linkage", "ranking"}
+
+
+def is_soft_iou(node: ast.AST) -> bool:
+    """(I + 1) / (U + 1)."""
+    return isinstance(node, ast.BinOp) and bool(
+        re.fullmatch(r"\((?!step)\w+ \+ 1\) / \(.*\w+ \+ 1\)", ast.unparse(node))
+    )
+
+
+def is_joint(node: ast.AST) -> bool:
+    """Log p(c, y | x), of which responsibilities are made."""
+    if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)):
+        return False
+    prior, answer = ast.unparse(node.left), ast.unparse(node.right)
+    return "log_prior" in prior and answer.startswith(("log_y", "log_likelihood"))
+
+
+def says_which_codes_are_in_use(node: ast.AST) -> bool:
+    """A comparison with 1 %."""
+    return isinstance(node, ast.Compare) and any(
+        isinstance(side, ast.Constant) and side.value == 0.01 for side in node.comparators
+    )
+
+
+def refuses_a_coverage(node: ast.AST) -> bool:
+    """Why a coverage cannot be promised."""
+    return isinstance(node, ast.Raise) and bool(
+        re.search(r"was not calibrated|at the calibrated cut", ast.unparse(node))
+    )
+
+
 HOMES: dict[str, tuple[Finder, set[str], str]] = {
     "values of an image, scaled": (
         scales_by_the_type,
@@ -136,6 +170,32 @@ HOMES: dict[str, tuple[Finder, set[str], str]] = {
         asks_what_is_judged,
         set(),
         "isinstance(source, Slices)",
+    ),
+    "which answers are one mode": (
+        groups_answers,
+        {
+            "modes/rule.py",
+            "modes/ranked.py",
+            "inference/predictor.py",  # of the model
+            "evaluation/calibrate.py",  # which chooses its cut
+        },
+        "modes = ModeRule('masks', cut=0.5).group(h)",
+    ),
+    "soft IoU": (is_soft_iou, {"nn/soft_iou.py"}, "(both + 1) / (area + other - both + 1)"),
+    "responsibilities": (
+        is_joint,
+        {"objective.py"},
+        "(trace.log_prior[:, :, None] + log_y).softmax(dim=1)",
+    ),
+    "which codes are in use": (
+        says_which_codes_are_in_use,
+        {"models/modal.py"},
+        "(log_prior.exp() > 0.01).any(dim=0)",
+    ),
+    "what coverage is promised": (
+        refuses_a_coverage,
+        {"inference/predictor.py"},
+        "raise MueError('`coverage` is promised of modes at the calibrated cut')",
     ),
     "how large an image may be": (limits_pixels, {"data/images/image.py"}, "MAX_PIXELS = 1 << 26"),
 }
