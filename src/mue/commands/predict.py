@@ -8,7 +8,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from mue.commands.models import LoadedModel, Model, digest_of, load_models
+from mue.commands.models import Model, digest_of, load_models
 from mue.commands.paths import Paths, paths_of
 from mue.commands.progress import Progress
 from mue.data.images.image import Axis, RawImage
@@ -121,7 +121,8 @@ def predict(
         raws = [read_input(file, c, axis) for file in inputs]
         found = [answer(file, raw) for file, raw in zip(inputs, raws, strict=True)]
         return PredictionResult([p.summary() for p in found], tuple(found))
-    settings = _settings(loaded, k=k, by=by, coverage=coverage, axis=axis)
+    decided_by = {"mue": __version__, "model": loaded.name, "model_digest": digest_of(loaded)}
+    settings = {**decided_by, "k": k, "by": by, "coverage": coverage, "axis": axis}
     folder = AnswersFolder(Path(out), settings)
     folder.require_same()
     require_different_names(inputs)
@@ -149,13 +150,3 @@ def predict(
     return PredictionResult(
         report, (), tuple(files), share - len(inputs), tuple(rejected), folder.path
     )
-
-
-def _settings(model: LoadedModel, **chosen: Any) -> dict[str, Any]:
-    """The model and the settings that decide answers."""
-    return {
-        "mue": __version__,
-        "model": model.name,
-        "model_digest": digest_of(model),
-        **chosen,
-    }

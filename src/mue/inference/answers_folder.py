@@ -10,6 +10,7 @@ from typing import Any
 
 from mue.errors import MueError
 from mue.inference.files import SETTINGS, InputFile, input_digest
+from mue.inference.json import json_bytes
 from mue.inference.writers import FORMATS, Files, Format
 from mue.runtime.atomic import UNFINISHED, check_folder, transaction, write_atomic
 
@@ -71,16 +72,16 @@ class AnswersFolder:
         Those to another image of its name are removed.
         """
         before = self._record(file)
+        named = {f"{file.name}{ending}": data for ending, data in content.items()}
         if before.get("sha256") != digest:  # of another image, or there is none
             self._record_path(file).unlink(missing_ok=True)
         with transaction():
             settings = self.path / SETTINGS
             if not settings.exists():  # first, so that no other process is refused
-                write_atomic(settings, _as_json(self.settings))
-            written = [self.path / f"{file.name}{ending}" for ending in content]
-            for path, data in zip(written, content.values(), strict=True):
-                write_atomic(path, data)
-            names = {f"{file.name}{ending}" for ending in content}
+                write_atomic(settings, json_bytes(self.settings))
+            for name, data in named.items():
+                write_atomic(self.path / name, data)
+            names = set(named)
             if before.get("sha256") == digest:
                 names.update(before["files"])
             else:
@@ -90,8 +91,8 @@ class AnswersFolder:
                 "sha256": digest,
                 "files": sorted(names),
             }
-            write_atomic(self._record_path(file), _as_json(record))
-        return written
+            write_atomic(self._record_path(file), json_bytes(record))
+        return [self.path / name for name in named]
 
     def _record_path(self, file: InputFile) -> Path:
         return self.path / RECORDS / f"{file.name}.json"
@@ -111,7 +112,3 @@ class AnswersFolder:
         for name in names:
             if (self.path / name).resolve().is_relative_to(self.path.resolve()):
                 (self.path / name).unlink(missing_ok=True)
-
-
-def _as_json(value: dict[str, Any]) -> bytes:
-    return (json.dumps(value, indent=2) + "\n").encode()

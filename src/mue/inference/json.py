@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from mue.modes import By, Modes
+
+
+def json_bytes(value: dict[str, Any]) -> bytes:
+    """The content of a file, for people to read."""
+    return (json.dumps(value, indent=2) + "\n").encode()
 
 
 def modes_json(modes: Modes, *, by: By) -> dict[str, Any]:

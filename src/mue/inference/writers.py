@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from mue.inference.json import json_bytes
 from mue.inference.json import modes_json as modes_json
 from mue.inference.nifti import as_nifti
 from mue.inference.npz import as_npz
@@ -25,10 +25,6 @@ class OutputFormat:
     encode: Callable[[Prediction], Files]
 
 
-def _as_json(p: Prediction) -> Files:
-    return {".json": (json.dumps(p.summary(), indent=2) + "\n").encode()}
-
-
 def _as_dicom_seg(p: Prediction) -> Files:
     from mue.inference.dicom_seg import as_dicom_seg
 
@@ -37,7 +33,7 @@ def _as_dicom_seg(p: Prediction) -> Files:
 
 FORMATS: dict[str, OutputFormat] = {
     "png": OutputFormat("-answers.png", as_png),
-    "json": OutputFormat(".json", _as_json),
+    "json": OutputFormat(".json", lambda p: {".json": json_bytes(p.summary())}),
     "nifti": OutputFormat("-expected.nii.gz", lambda p: as_nifti(p.segmentation)),
     "dicom-seg": OutputFormat("-expected.dcm", _as_dicom_seg),
     "npz": OutputFormat(".npz", lambda p: {".npz": as_npz(p.segmentation)}),
