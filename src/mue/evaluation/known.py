@@ -112,7 +112,7 @@ def evaluate_modes(
     is given the answers to its items, of the same data.
     """
     check_inputs(inputs)
-    k = min(k, predictor.max_answers)
+    k = predictor.count(min(k, predictor.max_answers))
     batch = max(1, min(50, 8192 // max(1, k))) if batch is None else batch
     source = build_source(predictor.config.data, split, seed=seed, device=predictor.device)
     batches: list[tuple[Tensor, ...]] = []

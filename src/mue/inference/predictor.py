@@ -131,7 +131,7 @@ class Predictor:
             return self.modes(
                 image, k, generator=generator, normalized=normalized, coverage=coverage
             )
-        k = self._count(k)
+        k = self.count(k)
         if not isinstance(min_prob, Real) or not 0 <= min_prob <= 1:
             raise MueError(f"`min_prob` must be a probability, 0 to 1, got {min_prob!r}")
         generator = generator or torch.Generator().manual_seed(0)
@@ -168,7 +168,7 @@ class Predictor:
             if value is not None and not isinstance(value, Real):
                 raise MueError(f"`{name}` must be a number, got {value!r}")
         limit = None if coverage is None else self.limit_for(coverage, by=by, cut=cut)
-        k = self._count(self._all_answers if k is None else k)
+        k = self.count(self._all_answers if k is None else k)
         if volume:
             x = self._batch(image, normalized=normalized)
             h = self._volume(x, k, generator, on_slice)
@@ -302,9 +302,9 @@ class Predictor:
             )
         generator = generator or torch.Generator().manual_seed(0)
         x = self._batch(image, normalized=normalized)
-        return self._forward.samples(x, self._count(k), generator)
+        return self._forward.samples(x, self.count(k), generator)
 
-    def _count(self, k: int | None) -> int:
+    def count(self, k: int | None) -> int:
         """The number of answers, by default 8 or all there are; refused outside 1..max_answers."""
         k = min(8, self.max_answers) if k is None else k
         if not isinstance(k, Integral) or isinstance(k, bool) or not 1 <= k <= self.max_answers:
