@@ -1,7 +1,4 @@
-"""Each truth has one home (CONTRIBUTING, "One truth, one home"): nobody else does its work.
-
-That no other module computes a metric is in tests/metrics/test_init.py.
-"""
+"""Each truth has one home (CONTRIBUTING, "One truth, one home"): nobody else does its work."""
 
 import ast
 import re
@@ -9,6 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+import mue.metrics
 
 SRC = Path(__file__).parents[1] / "src" / "mue"
 Finder = Callable[[ast.AST], bool]
@@ -60,9 +59,9 @@ def reads_a_configuration(node: ast.AST) -> bool:
 
 
 def walks_a_folder(node: ast.AST) -> bool:
-    """All that is below a folder, in the order of the file system."""
+    """What is in a folder, or all that is below it, in the order of the file system."""
     of, _, name = called(node).rpartition(".")
-    return bool(of) and name in {"walk", "rglob", "scandir", "listdir"}
+    return bool(of) and name in {"walk", "rglob", "scandir", "listdir", "iterdir"}
 
 
 def sorts_by_numbers(node: ast.AST) -> bool:
@@ -120,6 +119,31 @@ def refuses_a_coverage(node: ast.AST) -> bool:
     )
 
 
+def knows_a_content(node: ast.AST) -> bool:
+    """With what the files of a format begin."""
+    value = node.value if isinstance(node, ast.Constant) else b""
+    return isinstance(value, bytes) and any(
+        magic in value for magic in (b"DICM", b"\x89PNG", b"\x93NUMPY", b"\xff\xd8")
+    )
+
+
+def knows_an_ending(node: ast.AST) -> bool:
+    """What the names of the files of a format end in, of one that is only read."""
+    return isinstance(node, ast.Constant) and node.value in {".jpg", ".jpeg", ".dicom"}
+
+
+def judges_a_series(node: ast.AST) -> bool:
+    """What is wrong with the positions of its slices."""
+    return isinstance(node, ast.Constant) and node.value in {"two slices", "a slice missing"}
+
+
+def cuts_a_sentence(node: ast.AST) -> bool:
+    """Words taken out of what a reader says, which has its path and its reason as two values."""
+    return bool(
+        re.fullmatch(r"str\((error|e)\)\.(replace|split|remove(prefix|suffix))", called(node))
+    )
+
+
 HOMES: dict[str, tuple[Finder, set[str], str]] = {
     "values of an image, scaled": (
         scales_by_the_type,
@@ -160,8 +184,13 @@ HOMES: dict[str, tuple[Finder, set[str], str]] = {
         walks_a_folder,
         {
             "data/images/walk.py",
-            "runtime/atomic.py",  # what it has written itself
             "service/routes/page.py",  # the files of the page
+            "inference/load.py",  # the bundled models
+            "runtime/atomic.py",  # what it has written itself, as those below
+            "runs/folder.py",
+            "inference/answers_folder.py",
+            "commands/calibrate.py",
+            "commands/export.py",
         },
         "sorted(folder.rglob('*.png'))",
     ),
@@ -197,6 +226,14 @@ HOMES: dict[str, tuple[Finder, set[str], str]] = {
         {"inference/predictor.py"},
         "raise MueError('`coverage` is promised of modes at the calibrated cut')",
     ),
+    "what a file is": (knows_a_content, {"data/images/formats.py"}, "head[128:] == b'DICM'"),
+    "what it is named": (knows_an_ending, {"data/images/formats.py"}, "suffix in ('.jpeg',)"),
+    "whether a slice is missing": (
+        judges_a_series,
+        {"data/images/dicom_frames.py"},
+        "raise MueError(f'{path}: has ' + 'a slice missing')",
+    ),
+    "why a file cannot be read": (cuts_a_sentence, set(), "str(error).removeprefix(str(path))"),
     "how large an image may be": (limits_pixels, {"data/images/image.py"}, "MAX_PIXELS = 1 << 26"),
 }
 """What is looked for, the modules that may, and a line that would be found."""
@@ -226,3 +263,109 @@ def test_a_home_does_its_work(truth: str):
     finder, homes, _ = HOMES[truth]
     for name in homes:
         assert list(found(finder, (SRC / name).read_text())), f"{name}: {truth}"
+
+
+# --- no metric by hand ----------------------------------------------------------------------------
+
+ROOT, METRICS = SRC.parents[1], SRC / "metrics"
+LOOPS = {
+    "benchmarks/metrics.py",
+    "benchmarks/timing/written_out.py",
+}  # what metrics are held against
+OTHERS = sorted(
+    path
+    for folder in ("src", "benchmarks", "examples")
+    for path in (ROOT / folder).rglob("*.py")
+    if METRICS not in path.parents and str(path.relative_to(ROOT)) not in LOOPS
+)
+OVERLAP = {"logical_and", "logical_or", "bitwise_and", "bitwise_or", "intersection", "union"}
+COUNT = {"sum", "count_nonzero", "mean", "bitwise_count"}
+PRIVATE = {"common_pixels", "joint_iou", "linear_sum_assignment"}
+
+
+def of_call(node: ast.AST) -> str:
+    """The name of what is called, whatever it is called on."""
+    f = getattr(node, "func", None)
+    return f.attr if isinstance(f, ast.Attribute) else f.id if isinstance(f, ast.Name) else ""
+
+
+def joins_masks(node: ast.AST) -> bool:
+    """Whether two masks are intersected or united somewhere in an expression."""
+    return any(
+        of_call(n) in OVERLAP
+        or (isinstance(n, ast.BinOp) and isinstance(n.op, (ast.BitAnd, ast.BitOr)))
+        for n in ast.walk(node)
+    )
+
+
+def is_energy_distance(node: ast.BinOp) -> bool:
+    """Whether an expression is 2 A - B - C, where B and C are means or products of matrices."""
+    a = node.left
+    if not (
+        isinstance(a, ast.BinOp) and isinstance(node.op, ast.Sub) and isinstance(a.op, ast.Sub)
+    ):
+        return False
+    twice = any(isinstance(n, ast.Constant) and n.value == 2 for n in ast.walk(a.left))
+    means = all(
+        any(
+            isinstance(getattr(n, "op", None), ast.MatMult) or "mean" in of_call(n)
+            for n in ast.walk(t)
+        )
+        for t in (a.right, node.right)
+    )
+    return twice and means
+
+
+def metrics_by_hand(source: str) -> Iterator[int]:
+    """Lines with an energy distance, or that divide a number of pixels that masks share."""
+    for scope in ast.walk(ast.parse(source)):
+        if not isinstance(scope, (ast.FunctionDef, ast.Module)):
+            continue
+        counts: set[str] = set()
+
+        def counted(node: ast.AST, counts: set[str] = counts) -> bool:
+            return any(
+                (of_call(n) in COUNT and joins_masks(n))
+                or (isinstance(n, ast.Name) and n.id in counts)
+                for n in ast.walk(node)
+            )
+
+        for node in ast.walk(scope):
+            if isinstance(node, (ast.Assign, ast.NamedExpr)) and counted(node.value):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                counts |= {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+        for node in ast.walk(scope):
+            if not isinstance(node, ast.BinOp):
+                continue
+            divided = isinstance(node.op, ast.Div) and (counted(node.left) or counted(node.right))
+            if divided or is_energy_distance(node):
+                yield node.lineno
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "x = (a & b).sum() / (a | b).sum()",
+        "both = np.logical_and(a, b).sum()\nd = 2 * both / (a.sum() + b.sum())",
+        "d = 2 * p @ sy @ q - p @ ss @ p - q @ yy @ q",
+        "d = 2 * sy.mean() - ss.mean() - yy.mean()",
+        "def f(a, b):\n    if union := (a | b).sum().item():\n        return 1 - 3 / union",
+    ],
+)
+def test_a_metric_by_hand_is_seen(source):
+    assert list(metrics_by_hand(source))
+
+
+@pytest.mark.parametrize(
+    "path", OTHERS, ids=lambda path: str(path.relative_to(ROOT)).removeprefix("src/mue/")
+)
+def test_nobody_else_computes_a_metric(path: Path):
+    source = path.read_text()
+    for line in metrics_by_hand(source):
+        pytest.fail(f"line {line} computes a metric; call mue.metrics")
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom):
+            names = {alias.name for alias in node.names}
+            assert not names & PRIVATE, f"line {node.lineno}: take a function of mue.metrics"
+    functions = {node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
+    assert not functions & set(mue.metrics.__all__), "the name of a metric of mue.metrics"
