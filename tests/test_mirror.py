@@ -6,20 +6,11 @@ SRC = Path(__file__).parents[1] / "src" / "mue"
 WITHOUT_A_TEST = {
     "__main__.py",  # run by every test of a process
     "version.py",
+    "data/source.py",  # an interface
     "kernels",  # compared with plain training, whole, in a few files
 }
 TESTED_ELSEWHERE = {
-    "acceleration.py",
-    "commands/export_folder.py",
     "commands/import_lidc.py",
-    "commands/imported.py",
-    "commands/models.py",
-    "commands/paths.py",
-    "commands/progress.py",
-    "commands/report.py",
-    "data/source.py",
-    "evaluation/health/findings.py",
-    "evaluation/speed.py",
     "inference/answers_folder.py",
     "inference/forward.py",
     "inference/png.py",
@@ -27,20 +18,12 @@ TESTED_ELSEWHERE = {
     "inference/volume.py",
     "models/network.py",
     "models/posterior.py",
-    "modes/distances.py",
-    "modes/ranked.py",
-    "modes/tree.py",
     "nn/across.py",
     "nn/answer_score.py",
     "nn/backbone.py",
     "runs/weights.py",
     "runtime/collectives.py",
     "runtime/environment.py",
-    "service/form.py",
-    "service/routes/export.py",
-    "service/routes/models.py",
-    "service/routes/page.py",
-    "service/routes/propose.py",
     "training/batches.py",
     "training/measure.py",
     "training/rendezvous.py",

@@ -7,23 +7,11 @@ import torch
 
 import mue
 from mue.commands import compare as comparing
-from mue.commands.models import load_models
 from mue.errors import MueError
 from mue.evaluation.compare import compare_models
 from mue.inference import load as loading
 from mue.inference.load import load
 from mue.inference.predictor import Predictor
-
-
-def test_models_that_end_alike_go_by_their_whole_path(folder, tmp_path):
-    for path in ("a/x", "b/x", "b/y"):
-        shutil.copytree(folder, tmp_path / path)
-    a, b, y = (tmp_path / path for path in ("a/x", "b/x", "b/y"))
-    assert [m.name for m in load_models([a, y])] == ["x", "y"]
-    assert [m.name for m in load_models([a, b, a])] == [str(a), str(b)]
-    assert [m.name for m in load_models([a, str(a)])] == ["x"]  # one model
-    predictors = [load(a, device="cpu"), load(b, device="cpu")]
-    assert [m.name for m in load_models([y, *predictors])] == ["y", "model 2", "model 3"]
 
 
 @pytest.fixture

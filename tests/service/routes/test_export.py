@@ -6,6 +6,7 @@ import io
 
 import nibabel as nib
 import numpy as np
+import pytest
 from asking import export, nifti, propose
 from pydicom import dcmread
 
@@ -68,3 +69,39 @@ def test_dicom_that_a_segmentation_cannot_refer_to_is_named(client, series):
     found = export(client, [("a.dcm", buffer.getvalue())], format="dicom-seg")
     assert found.status_code == 422, found.text
     assert "StudyInstanceUID" in found.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("form", "ending"), [("nifti", ".nii.gz"), ("npz", ".npz"), ("dicom-seg", ".dcm")]
+)
+def test_a_file_is_named_by_its_format(client, series, form, ending):
+    found = export(client, [series[0]], format=form)
+    assert found.status_code == 200, found.text
+    assert found.headers["content-type"] == "application/octet-stream"
+    said = found.headers["content-disposition"]
+    assert said.startswith('attachment; filename="answers')
+    assert said.endswith(f'{ending}"')
+
+
+def test_without_a_format_it_is_nifti(client, series):
+    plain, named = (export(client, [series[0]], **f) for f in ({}, {"format": "nifti"}))
+    one, two = (nib.Nifti1Image.from_bytes(gzip.decompress(f.content)) for f in (plain, named))
+    assert np.array_equal(one.get_fdata(), two.get_fdata())
+
+
+def test_the_file_holds_the_modes_that_are_asked_for(client, picture):
+    all_of_them, first = (
+        np.load(
+            io.BytesIO(export(client, [("a.png", picture)], format="npz", by="code", k=k).content)
+        )
+        for k in (8, 1)
+    )
+    assert len(all_of_them["prob"]) > 1
+    assert first["prob"].tolist() == all_of_them["prob"].tolist()[:1]
+
+
+@pytest.mark.parametrize(
+    ("form", "status"), [({"format": "gif"}, 422), ({"format": "png"}, 422), ({"model": "x"}, 404)]
+)
+def test_what_is_no_format_and_no_model_is_refused(client, picture, form, status):
+    assert export(client, [("a.png", picture)], **form).status_code == status
