@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import torch
 import tyro
+from jaxtyping import Int
 from PIL import Image
 from run_folders import KEPT, VALIDATED, Killed, files, resumed, same, steps
-from torch import nn
+from torch import Tensor, nn
 
 import mue
 from mue.commands import train as command
@@ -29,7 +30,7 @@ from mue.nn.backbone import Backbone, Features
 from mue.runs.folder import CONFIG, WEIGHTS, load_config, origin
 from mue.runs.log import best_validation, read_log, read_validations
 from mue.runs.weights import export_run, load_network, load_tensors
-from mue.types import Pair
+from mue.types import Case, Pair
 
 CPU = torch.device("cpu")
 
@@ -309,10 +310,21 @@ def test_a_calibrated_training_is_that_of_mue_calibrate(calibrating, lesions, tm
     assert {name: files(out)[name] for name in KEPT} == kept
 
 
-def test_a_data_set_of_ones_own_is_validated_and_calibrated_on_another(tiny, tmp_path):
+class AskedBars(Bars):
+    """The same as if raters had been asked: there may be other answers."""
+
+    def case(self, index: Int[Tensor, " b"]) -> Case:
+        return dataclasses.replace(super().case(index), known=False)
+
+
+@pytest.mark.parametrize(("kind", "metric"), [(Bars, "mode_tv"), (AskedBars, "ged")])
+def test_a_data_set_of_ones_own_is_validated_and_calibrated_on_another(
+    tiny, tmp_path, kind, metric
+):
+    """By the probabilities of the answers, where it says that they are known."""
     config = tiny("exact", **VALIDATED, calibrate=True)
-    out = train(config, tmp_path / "run", source=Bars(), validation=Bars(seed=1)).folder
-    assert [v.metric for v in read_validations(out)] == ["ged"] * 3
+    out = train(config, tmp_path / "run", source=Bars(), validation=kind(seed=1)).folder
+    assert [v.metric for v in read_validations(out)] == [metric] * 3
     assert origin(out)["calibration"]["inputs"] == 1000
 
 
