@@ -90,6 +90,21 @@ def test_a_comparison_in_a_named_folder_is_not_replaced_by_another(baselines, tm
             others()
 
 
+def test_a_comparison_is_not_replaced_by_that_of_another_calibration(folder, tmp_path):
+    models = [folder, Path(shutil.copytree(folder, tmp_path / "other"))]
+
+    def compare() -> None:
+        mue.compare(models, inputs=4, out=tmp_path / "out", device="cpu")
+
+    compare()
+    compare()
+    content = json.loads((models[1] / "config.json").read_text())
+    content["config"]["modes"]["cut"] = 0.25  # the same weights
+    (models[1] / "config.json").write_text(json.dumps(content))
+    with pytest.raises(MueError, match="is a report of another evaluation, by its models; remove"):
+        compare()
+
+
 def test_without_a_sampler_there_is_no_curve(baselines, tmp_path):
     models = [baselines["exact"], baselines["dropout"]]
     found = mue.compare(models, inputs=4, samples=(2,), out=tmp_path, device="cpu")
