@@ -19,7 +19,6 @@ TESTED_ELSEWHERE = {
     "models/network.py",
     "models/posterior.py",
     "nn/across.py",
-    "nn/answer_score.py",
     "nn/backbone.py",
     "runs/weights.py",
     "runtime/collectives.py",

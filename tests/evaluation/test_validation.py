@@ -18,10 +18,10 @@ from mue.evaluation.validation import (
     negative_log_likelihood,
     predictor_of,
     validate,
-    validation_source,
 )
 from mue.runs.log import ValidationRecord
 from mue.training.loop import fit
+from mue.training.parts import validation_source
 from mue.training.state import Training
 from mue.types import Case, Hypotheses
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass
@@ -10,20 +9,14 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, cast
 
-import torch
-from torch import nn
-
 from mue.acceleration import accelerated
 from mue.commands.calibrate import INPUTS, calibrate_predictor, check_images
 from mue.commands.report import save_report
 from mue.config.schema import Config
-from mue.data.build import build_source, check_data, check_shapes
 from mue.data.prefetch import no_prefetching
-from mue.data.prepared.open import open_prepared, verify_prepared
 from mue.data.source import Source
-from mue.errors import MueError
 from mue.evaluation.health import HealthReport, health
-from mue.evaluation.validation import predictor_of, validate, validation_source
+from mue.evaluation.validation import predictor_of, validate
 from mue.inference.load import load
 from mue.models.learner import Learner
 from mue.nn.backbone import Backbone
@@ -38,15 +31,11 @@ from mue.runs.log import (
 )
 from mue.runs.weights import export_run
 from mue.runtime.atomic import check_folder
-from mue.runtime.collectives import env_int
-from mue.runtime.devices import choose_device
 from mue.training.distributed import shutdown_
+from mue.training.parts import OWN, find_parts
 from mue.training.rendezvous import rendezvous
 from mue.training.run import check_run, open_run, require_same_run, take_steps
-from mue.training.state import Best, Training, seeded_learner
-
-_OWN = "own"
-"""What config.json says in place of the name of a data set or a backbone of one's own."""
+from mue.training.state import Best, Training
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,36 +109,24 @@ def train(
         WorkerLostError: Another process is gone.
     """
     folder = Path(out)
-    if source is not None:
-        config = dataclasses.replace(config, data=dataclasses.replace(config.data, name=_OWN))
-    if backbone is not None or learner is not None:
-        model = dataclasses.replace(config.model, backbone=_OWN)
-        config = dataclasses.replace(config, model=model)
     group, notes, found = rendezvous(), list[str](), None
     with contextlib.ExitStack() as held:
         try:
             with group.all_or_none():
-                device, source = _source(config, data, source)
-                if data is not None:
-                    verify_prepared(data)
-                digest = None if data is None else open_prepared(data).digest
-                learner = _complete(
-                    seeded_learner(config, backbone) if learner is None else learner
-                )
-                first = torch.tensor([0])
-                check_shapes(config, source.pair(first), learner.network.axes)
-                given, validation = validation, _validation(config, data, device, validation)
-                if given is not None:
-                    check_shapes(config, given.case(first), learner.network.axes)
+                parts = find_parts(config, data, source, validation, backbone, learner)
                 if config.train.calibrate:
-                    check_images(learner.network.axes)
+                    check_images(parts.learner.network.axes)
+            config, device, digest = parts.config, parts.device, parts.digest
+            source, validation = parts.source, parts.validation
             require_same_run(group, config, device, digest, resume=resume)
             group.init_process_group_(device)
             with group.all_or_none():
                 check_run(folder, config, digest, resume=resume)
                 check_folder(folder)
                 check_folder(folder / FIGURES)
-                training = accelerated(Training(config, device, learner=learner), config.compute)
+                training = accelerated(
+                    Training(config, device, learner=parts.learner), config.compute
+                )
             run = open_run(training, folder, group, digest=digest, reasons=reasons, resume=resume)
             past = held.enter_context(run)
 
@@ -180,7 +157,7 @@ def train(
             if training.best is not None:
                 say(_outcome(training, training.best))
             if config.train.calibrate:
-                own = validation if config.data.name == _OWN else None
+                own = validation if config.data.name == OWN else None
                 with no_prefetching():
                     say(_calibrate_(folder, training, data, own))
             from mue.plots.history import plot_history
@@ -199,83 +176,6 @@ def train(
             best = best_validation(records) if (records := read_validations(folder)) else None
             return TrainResult(folder, tuple(files), best, found, tuple(notes))
     return TrainResult(folder, notes=tuple(notes))
-
-
-def _source(
-    config: Config, data: str | Path | None, source: Source | None
-) -> tuple[torch.device, Source]:
-    """The device to train on and the data set, which must be on it."""
-    if source is None:
-        check_data(config.data, data)
-        device = choose_device(config.compute.device, env_int("LOCAL_RANK", 0))
-        seed, resident = config.train.seed, config.compute.resident
-        return device, build_source(
-            config.data, "train", seed=seed, device=device, data=data, resident=resident
-        )
-    if data is not None:
-        raise MueError(f"`data` must be left out where `source` is given, got {data}")
-    if config.compute.device not in ("auto", source.device.type):
-        raise MueError(
-            f"`source` must be on compute.device, {config.compute.device}, got one on "
-            f"{source.device}; build it there, or take compute.device auto"
-        )
-    return source.device, source
-
-
-def _validation(
-    config: Config, data: str | Path | None, device: torch.device, given: Source | None
-) -> Source | None:
-    """Inputs that are not trained on, to validate, calibrate and judge the model with.
-
-    None where there are no such inputs and neither validation nor calibration asks for them.
-    """
-    t, own = config.train, config.data.name == _OWN
-    if given is not None and not own:
-        raise MueError(
-            "`validation` must be left out without `source`: inputs to validate the data "
-            f"{config.data.name!r} with are those of their val split"
-        )
-    if given is not None and isinstance(given, Sized) and not len(given):
-        raise MueError("`validation` must hold at least one input, got none")
-    needed = t.validate_every or t.calibrate
-    if own and given is None:
-        if not needed:
-            return None
-        raise MueError(
-            "`validation` must be a Source with inputs that `source` does not hold, for "
-            f"train.validate_every {t.validate_every} and train.calibrate {t.calibrate}; "
-            f"give one, or train without by {_without_validation(config)}"
-        )
-    try:
-        return given or validation_source(config, data, device)
-    except MueError as error:
-        if not needed:
-            return None
-        raise MueError(f"{error}; to train without take {_without_validation(config)}") from None
-
-
-def _without_validation(config: Config) -> str:
-    """The options that turn off what asks for inputs that are held back."""
-    t = config.train
-    options = {
-        "--train.validate-every 0": t.validate_every,
-        "--train.patience 0": t.patience,
-        "--train.no-calibrate": t.calibrate,
-    }
-    return " ".join(option for option, value in options.items() if value)
-
-
-def _complete(learner: Learner) -> Learner:
-    """A learner whose network is saved completely: only parameters are averaged and exported."""
-    network = learner.network
-    if not (isinstance(learner, nn.Module) and isinstance(network, nn.Module)):
-        raise MueError(f"a learner and its network must be nn.Modules, got {type(learner)}")
-    if buffers := [name for name, _ in network.named_buffers()]:
-        raise MueError(
-            f"a network must keep its state in parameters, got the buffer {buffers[0]!r}; "
-            "take a normalization without running statistics, such as GroupNorm"
-        )
-    return learner
 
 
 def _validate(training: Training, source: Source, validation: Source) -> ValidationRecord:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -12,7 +11,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from mue.config.schema import Config, ObjectiveConfig
-from mue.data.build import build_source
 from mue.data.source import Source
 from mue.evaluation.answered import (
     Answered,
@@ -34,12 +32,6 @@ from mue.runtime import collectives
 from mue.types import Case, Hypotheses
 
 _BATCH = 64
-
-
-def validation_source(config: Config, data: str | Path | None, device: torch.device) -> Source:
-    """The val split of the data of a configuration: other patients, or other generated inputs."""
-    seed, resident = config.train.seed, config.compute.resident
-    return build_source(config.data, "val", seed=seed, device=device, data=data, resident=resident)
 
 
 def predictor_of(network: nn.Module, config: Config, weights: Mapping[str, Tensor]) -> Predictor:
