@@ -172,12 +172,12 @@ def _print_raters(content: dict[str, Any]) -> None:
 def _(result: PredictionResult) -> None:
     for content in result.report[:_MAX_IMAGES]:
         table = Table("rank", "probability", "codes", "spread", title=printable(content["image"]))
-        for answer in content["modes"]:
-            members = answer["members"]
+        for mode in content["modes"]:
+            members = mode["members"]
             codes = " ".join(str(m["code"]) for m in members if m["code"] >= 0)
             codes = codes or f"{len(members)} without a code"
-            numbers = f"{answer['prob']:.4f}", codes, f"{answer['spread']:.3f}"
-            table.add_row(str(answer["rank"]), *numbers)
+            numbers = f"{mode['prob']:.4f}", codes, f"{mode['spread']:.3f}"
+            table.add_row(str(mode["rank"]), *numbers)
         table.add_row("rest", f"{content['rest']:.4f}", "", "", style="dim")
         _out.print(table)
         if content["coverage"]:

@@ -43,6 +43,23 @@ class Model(BaseModel):
     limits: list[float]
 
 
+class Format(BaseModel):
+    """A format of image files."""
+
+    name: str
+    beginnings: list[str]
+    """One of these, bytes as Latin-1, is in a file from the byte `at` on; none of some formats."""
+    at: int
+
+
+class Inputs(BaseModel):
+    """What may be uploaded."""
+
+    formats: list[Format]
+    bytes: int
+    """Of the largest request."""
+
+
 class Member(BaseModel):
     """An answer of a mode."""
 

@@ -1,11 +1,13 @@
 // Requests to the service. An error is the sentence that it says.
 
-const MAX_BYTES = 32 * 2 ** 20;
+import { state } from "./state.js";
+
 const NOT_ASCII = "A token has ASCII characters alone: letters of English, digits and signs.";
 const WRONG = "That token is not the one of this service.";
 let token = sessionStorage.getItem("mue-token");
 
 const isAscii = (text) => /^[\x20-\x7e]*$/.test(text); // a header takes nothing else
+const mebibytes = (bytes) => (bytes / 2 ** 20).toFixed(0);
 const wait = (seconds) => new Promise((done) => setTimeout(done, 1000 * seconds));
 
 async function askToken() {
@@ -59,14 +61,15 @@ async function request(path, options = {}) {
 }
 
 export const models = async () => (await request("/api/models")).json();
+export const inputs = async () => (await request("/api/inputs")).json();
 export const examples = async () => (await request("/api/examples")).json();
 export const digit = async (label, index) => (await request(`/api/digits/${label}/${index}`)).blob();
 
 function form(files, values) {
   const size = files.reduce((sum, file) => sum + file.size, 0);
-  if (size > MAX_BYTES) {
+  if (size > state.inputs.bytes) {
     const what = files.length > 1 ? `these ${files.length} files have` : "this one has";
-    throw new Error(`an upload may have 32 MiB, ${what} ${(size / 2 ** 20).toFixed(0)}`);
+    throw new Error(`an upload may have ${mebibytes(state.inputs.bytes)} MiB, ${what} ${mebibytes(size)}`);
   }
   const body = new FormData();
   for (const [name, value] of Object.entries(values)) {

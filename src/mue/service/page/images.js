@@ -48,11 +48,12 @@ export function markExample() {
 let awaited = null; // the view of a link whose image is not in it
 export const awaitUpload = (view) => { awaited = view; };
 
-const isDicom = async (file) => await file.slice(128, 132).text() === "DICM";
-
 // Of several files the slices of a series; the folder of one often holds notes as well.
 async function slicesOf(files) {
-  const found = await Promise.all(files.map(isDicom));
+  const dicom = state.inputs.formats.find((each) => each.name === "DICOM");
+  if (!dicom) return files; // the models are still loading
+  const { at, beginnings: [mark] } = dicom;
+  const found = await Promise.all(files.map(async (file) => await file.slice(at, at + mark.length).text() === mark));
   return found.some(Boolean) ? files.filter((_, i) => found[i]) : files;
 }
 

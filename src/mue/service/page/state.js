@@ -1,7 +1,7 @@
 // What is shown, and who is told when it changes.
 
 export const state = {
-  models: [], examples: [],
+  models: [], examples: [], inputs: { formats: [], bytes: Infinity }, // as the service describes them
   model: null, other: null, compare: false,
   source: null, // { kind: "example" | "digits" | "files", id, name, note, files, task, raters }
   slice: null, wanted: null, // which is shown, and which is not asked for yet

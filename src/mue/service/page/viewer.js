@@ -16,7 +16,8 @@ for (const listener of [rankAll, buildPanes, listModes, listStrips, listPrior, m
 for (const listener of [showControls, paintAll, announce, keepLink]) onPaint(listener);
 
 async function start() {
-  [state.models, state.examples] = await Promise.all([api.models(), api.examples()]);
+  [state.inputs, state.models, state.examples] = await Promise.all([api.inputs(), api.models(), api.examples()]);
+  $("formats").textContent = state.inputs.formats.map((each) => each.name).join(", ");
   const { before, after, digits, example, upload } = readLink(location.hash.slice(1));
   Object.assign(state, before);
   listModels();

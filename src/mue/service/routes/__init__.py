@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
 
-from mue.service.routes import examples, export, health, models, page, propose
+from mue.service.routes import examples, export, health, inputs, models, page, propose
 
 API: dict[str, APIRouter] = {
     "models": models.router,
+    "inputs": inputs.router,
     "propose": propose.router,
     "export": export.router,
     "examples": examples.router,
