@@ -74,7 +74,7 @@ class Client:
     def propose(
         self, image: Image, *, model: str, name: str = "image", **asked: Any
     ) -> dict[str, Any]:
-        """The answers to an image, the most probable first.
+        """The modes of an image, the most probable first.
 
         Args:
             image: A file, the files of a DICOM series in any order, or the content of a file,

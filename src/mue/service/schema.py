@@ -125,7 +125,7 @@ class Image(BaseModel):
 
 
 class Proposal(BaseModel):
-    """The answers to an image, the most probable first. Probabilities and rest sum to 1."""
+    """The modes of an image, the most probable first. Probabilities and rest sum to 1."""
 
     model: str
     by: Literal["mode", "code"]

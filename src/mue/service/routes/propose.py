@@ -1,4 +1,4 @@
-"""The ranked answers to an image, as JSON."""
+"""The ranked modes of an image, as JSON."""
 
 import time
 from typing import Annotated
@@ -24,7 +24,7 @@ async def propose(
         bool, Form(description="Add every answer, their tree, and the image itself.")
     ] = False,
 ) -> schema.Proposal:
-    """The answers to an image, the most probable first, and the probability of the rest."""
+    """The modes of an image, the most probable first, and the probability of the rest."""
     began = time.perf_counter()
     found, upload = await service.answer(asked)
     content = await service.run(as_json, found, upload, form=masks, details=details)
