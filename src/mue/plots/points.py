@@ -24,7 +24,7 @@ def plot_points(
             ax.plot(*ys[i].T, "o", mfc="none", mec=RED, markersize=13, ls="", label="true modes")
             shown = modes.prob[i] > 0.005
             y, p = modes.y[i, shown], modes.prob[i, shown]
-            ax.scatter(*y.T, s=260 * p, color=BLUE, alpha=0.7, linewidths=0, label="answers")
+            ax.scatter(*y.T, s=260 * p, color=BLUE, alpha=0.7, linewidths=0, label="modes")
             for at, prob in zip(y.tolist(), p.tolist(), strict=True):
                 ax.annotate(f"{prob:.2f}", at, textcoords="offset points", xytext=(8, 6))
             ax.set(xlim=(-limit, limit), ylim=(-limit, limit), aspect="equal")
