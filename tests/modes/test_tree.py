@@ -76,7 +76,7 @@ def test_an_answer_of_probability_0_is_joined_to_nothing():
 
 def test_a_chain_of_answers_is_followed_to_its_end():
     """Each answer joins the group of all after it, so that 31 groups lie above the last one."""
-    at = 1.5 ** torch.arange(32.0, dtype=torch.double).flip(0)
+    at = 3.0 ** torch.arange(32.0, dtype=torch.double).flip(0)
     d = (at[:, None] - at).abs()[None]
     tree = linkage(d, torch.full((1, 32), 1 / 32))
     assert tree.groups(float(at[0])).unique().tolist() == [0]
