@@ -3,7 +3,9 @@ import itertools
 import os
 import shutil
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +14,7 @@ import jaxtyping
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from PIL import Image
 
 from mue.cli.main import main
@@ -346,3 +349,38 @@ def lesion_baselines(
     }
     runs = {name: train(config, root / name, data=lesions).folder for name, config in made.items()}
     return {**runs, "exact": lesion_model}
+
+
+# --- processes ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[int], Any]], list[Any]]:
+    """Calls a function with each rank, in threads that reduce like so many processes."""
+    here = threading.local()
+
+    def call(world: int, work: Callable[[int], Any]) -> list[Any]:
+        shared, barrier = list[Any]([None] * world), threading.Barrier(world, timeout=30)
+
+        def all_reduce(tensor: torch.Tensor, op: Any = dist.ReduceOp.SUM) -> None:
+            shared[here.rank] = tensor.clone()
+            barrier.wait()
+            together = torch.stack(shared)
+            barrier.wait()
+            tensor.copy_(together.sum(dim=0) if op == dist.ReduceOp.SUM else together.amax(dim=0))
+
+        def one(rank: int) -> Any:
+            here.rank = rank
+            return work(rank)
+
+        for name, value in {
+            "is_initialized": lambda: True,
+            "get_rank": lambda: here.rank,
+            "get_world_size": lambda: world,
+            "all_reduce": all_reduce,
+        }.items():
+            monkeypatch.setattr(dist, name, value)
+        with ThreadPoolExecutor(world) as pool:
+            return list(pool.map(one, range(world)))
+
+    return call

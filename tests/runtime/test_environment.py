@@ -1,6 +1,11 @@
 import os
+import platform
 import subprocess
 import sys
+
+import pytest
+
+from mue.runtime.environment import keep_freed_memory
 
 
 def test_torch_reads_the_environment_that_mue_has_set_before():
@@ -35,3 +40,36 @@ def test_threads_of_openmp_spin_for_a_moment_and_then_sleep():
             [sys.executable, "-c", code], env=environment, capture_output=True, text=True
         )
         assert run.stdout == f"{after}\n"
+
+
+def test_onednn_takes_no_amx_unless_the_user_asks_for_it():
+    name = "ONEDNN_MAX_CPU_ISA"
+    code = f"import mue, os; print(os.environ[{name!r}])"
+    for before, after in (({}, "AVX512_CORE_FP16"), ({name: "DEFAULT"}, "DEFAULT")):
+        environment = {k: v for k, v in os.environ.items() if k != name} | before
+        run = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True
+        )
+        assert run.stdout == f"{after}\n"
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is GNU's")
+def test_freed_memory_is_used_again_without_new_pages():
+    """64 MiB eight times over: pages once, not eight times."""
+    code = (
+        "import resource, sys; from mue.runtime.environment import keep_freed_memory\n"
+        "if sys.argv[1] == 'kept': keep_freed_memory()\n"
+        "pages = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
+        "before = pages()\n"
+        "for _ in range(8): bytearray(1 << 26)[::1 << 12]; b = bytearray(b'1') * (1 << 26); del b\n"
+        "print(pages() - before)\n"
+    )
+    kept, new = (
+        int(subprocess.check_output([sys.executable, "-c", code, how])) for how in ("kept", "new")
+    )
+    assert kept < new / 3
+
+
+def test_another_c_library_is_left_as_it_is(monkeypatch):
+    monkeypatch.setattr("ctypes.CDLL", lambda _: object())
+    keep_freed_memory()

@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 
 import pytest
@@ -6,10 +7,10 @@ import torch
 from mue.data.synthetic.toy import Bars
 from mue.models.learner import VqLearner
 from mue.runs.log import NonFiniteError
-from mue.training.loop import fit
+from mue.training.loop import Step, fit
 from mue.training.measure import measure
 from mue.training.state import Training
-from mue.types import Case, Pair
+from mue.types import Case, Pair, Terms
 
 CPU = torch.device("cpu")
 
@@ -66,3 +67,46 @@ def test_a_learning_rate_that_is_far_too_high_is_noticed(tiny):
 
 def test_a_log_record_has_the_peak_memory(tiny):
     assert measure(next(fit(Training(tiny(), CPU), Bars())), 0.0).memory > 50
+
+
+def taken(number: int, terms: list[float], used: list[float], non_finite: float = 0.0) -> Step:
+    values = Terms(*(torch.tensor(t) for t in terms))
+    return Step(number, values, torch.tensor(used), torch.tensor(non_finite), lr=0.25)
+
+
+def test_the_numbers_of_a_step_are_logged_as_they_are():
+    step = taken(7, [1.0, 2.0, 0.5, -0.25], [1.0, 0.0, 1.0])
+    found = dataclasses.asdict(measure(step, 1.23456))
+    assert found.pop("memory") > 0
+    assert found == {
+        "step": 7,
+        "prior": 1,
+        "reconstruction": 2,
+        "commitment": 0.5,
+        "energy": -0.25,
+        "total": 3.25,
+        "codes": 2,
+        "lr": 0.25,
+        "seconds": 1.235,
+    }
+
+
+def test_terms_are_means_over_processes_and_a_code_that_one_uses_is_used(processes):
+    steps = [
+        taken(1, [1.0, 2.0, 0.0, 0.0], [1.0, 1.0, 0.0]),
+        taken(1, [3.0, 5.0, 0.0, 0.0], [1.0, 0.0, 0.0]),
+    ]
+    for found in processes(2, lambda rank: measure(steps[rank], 0.0)):
+        assert (found.prior, found.reconstruction, found.total) == (2, 3.5, 5.5)
+        assert found.codes == 2
+    assert [s.used.tolist() for s in steps] == [[1, 1, 0], [1, 0, 0]]  # only read
+
+
+def test_a_loss_that_is_not_finite_in_one_process_stops_all(processes):
+    def work(rank: int) -> str:
+        with pytest.raises(NonFiniteError) as stop:
+            measure(taken(3, [1.0] * 4, [1.0], non_finite=1.0 * (rank == 1)), 0.0)
+        return str(stop.value)
+
+    words = "not finite at step 3, or was not shortly before: its term 'total' is 4.0"
+    assert all(words in said for said in processes(2, work))

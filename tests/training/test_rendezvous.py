@@ -1,8 +1,11 @@
 import os
 import socket
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import torch
+import torch.distributed as dist
 from torch.distributed import HashStore  # pyright: ignore[reportPrivateImportUsage]
 
 from mue.cli.main import main
@@ -97,3 +100,67 @@ def test_an_environment_variable_that_is_no_number_is_named(set_environment, val
     set_environment(RANK=0, WORLD_SIZE=value)
     with pytest.raises(ValueError, match=f"WORLD_SIZE must be a whole number .*, got '{value}'"):
         rendezvous()
+
+
+def of_threads(world: int, work: Callable[[Rendezvous], object]) -> list[object]:
+    """What becomes of processes that share a store: results, or errors."""
+    store = HashStore()
+
+    def one(rank: int) -> object:
+        try:
+            return work(Rendezvous(store, rank, world))
+        except Exception as error:
+            return error
+
+    with ThreadPoolExecutor(world) as pool:
+        return list(pool.map(one, range(world)))
+
+
+def test_everybody_has_the_value_of_everybody_round_after_round():
+    found = of_threads(3, lambda group: [group.gather(10 * i + group.rank) for i in range(4)])
+    assert found == [[[10 * i, 10 * i + 1, 10 * i + 2] for i in range(4)]] * 3
+
+
+def test_a_single_process_gathers_its_own_value_and_needs_no_group():
+    alone = Rendezvous()
+    assert alone.gather({"a": 1}) == [{"a": 1}]
+    alone.require_equal({"a": 1}, "never mind")
+    alone.init_process_group_(torch.device("cpu"))
+    assert not dist.is_initialized()
+
+
+def test_the_value_that_differs_is_named_in_every_process():
+    def work(group: Rendezvous) -> None:
+        group.require_equal({"lr": 1, "seed": 4 + (group.rank == 2)}, "start them alike")
+
+    words = "process 2 has seed = 5, and process 0 has 4: start them alike"
+    assert [(type(e), str(e)) for e in of_threads(3, work)] == [(RemoteError, words)] * 3
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ValueError("k is wrong"), "k is wrong"),
+        (OSError(28, "No space left on device", "log"), "log: No space left on device"),
+        (OSError("gone"), "a file: gone"),
+    ],
+)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_error_in_one_process_is_said_by_all(rank, error, words):
+    """Process 0 says its own as it is, and of the others whose it was."""
+
+    def work(group: Rendezvous) -> None:
+        with group.all_or_none():
+            if group.rank == rank:
+                raise error
+
+    found = of_threads(2, work)
+    remote = RemoteError, words if rank == 0 else f"process 1: {words}"
+    expected = [(type(error), str(error)) if rank == 0 else remote, remote]
+    assert [(type(e), str(e)) for e in found] == expected
+
+
+def test_who_sends_nothing_is_named(monkeypatch):
+    monkeypatch.setenv("MUE_START_SECONDS", "0")
+    with pytest.raises(WorkerLostError, match="process 0 of 2 has sent nothing for 0 s"):
+        Rendezvous(HashStore(), rank=1, world=2).gather(1)

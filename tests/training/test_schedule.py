@@ -1,11 +1,19 @@
-import pytest
+import ast
+import re
+from pathlib import Path
 
+import pytest
+import torch
+
+import mue
 from mue.config.schema import (
     Config,
     ObjectiveConfig,
     TrainConfig,
 )
-from mue.training.schedule import learning_rate, weights_at
+from mue.training.schedule import StepScalars, learning_rate, weights_at
+
+SRC = Path(mue.__file__).parent
 
 
 def test_the_papers_learning_rates_begin_at_the_papers_iterations():
@@ -42,3 +50,38 @@ def test_responsibilities_harden_and_balancing_ends_together():
     moments = [weights_at(config, step) for step in (0, 25, 50, 99)]
     assert [m.temperature for m in moments] == pytest.approx([16, 4, 1, 1])  # geometric
     assert [m.balance for m in moments] == [True, True, False, False]
+
+
+# --- one home -------------------------------------------------------------------------------------
+
+
+def computes_a_learning_rate(node: ast.AST) -> bool:
+    """Arithmetic with `lr`, or what its schedule is made of."""
+    if isinstance(node, ast.BinOp):
+        sides = {ast.unparse(side) for side in (node.left, node.right)}
+        return bool(sides & {"t.lr", "train.lr", "config.train.lr", "config.lr"})
+    return isinstance(node, ast.Attribute) and node.attr in {"milestones", "factors", "warmup"}
+
+
+def test_nothing_else_computes_the_learning_rate():
+    """Who needs it calls `learning_rate`; the configuration checks the fields."""
+    found = {
+        path.relative_to(SRC).as_posix()
+        for path in SRC.rglob("*.py")
+        if re.search(r"\.(lr|milestones|factors|warmup)\b", text := path.read_text())
+        and any(computes_a_learning_rate(node) for node in ast.walk(ast.parse(text)))
+    }
+    assert found == {"training/schedule.py", "config/schema.py"}
+
+
+def test_the_scalars_of_a_step_are_those_of_its_schedule(tiny):
+    """The EMA is a mean over all steps at first, of which this one counts 10 / (s + 10)."""
+    config, lr = tiny("exact", ema=0.9, warmup=3, lr=1.0), torch.zeros(())
+    scalars = StepScalars(config, torch.device("cpu"), lr)
+    seen = []
+    for step in (0, 2, 11, 200):
+        scalars.set_(step)
+        seen.append((int(scalars.first), float(lr), float(scalars.ema_decay)))
+    assert seen[0] == (0, pytest.approx(1 / 4), pytest.approx(1 / 11))
+    assert seen[1] == (16, pytest.approx(3 / 4), pytest.approx(3 / 13))
+    assert [decay for _, _, decay in seen[2:]] == pytest.approx([12 / 22, 0.9])
