@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import json
 import math
 import os
 import signal
@@ -349,6 +350,25 @@ def test_a_run_that_samples_is_resumed_to_the_same_weights(tiny, tmp_path, what)
     torch.manual_seed(123)  # another process, with another past
     train(config, tmp_path / "again", resume=True)
     assert same(tmp_path / "again", whole)
+
+
+def test_the_seconds_of_a_resumed_run_go_on_from_those_of_its_checkpoint(tiny, tmp_path):
+    """Killed at step 9, resumed from step 6, which was reached after 1006 seconds."""
+    out = tmp_path / "run"
+
+    def dying(record):
+        if record.step == 9:
+            raise Killed
+
+    with pytest.raises(Killed):
+        train(tiny("exact"), out, on_record=dying)
+    slow = [dataclasses.replace(r, seconds=1000.0 + r.step) for r in read_log(out)]
+    lines = [json.dumps(dataclasses.asdict(r)) + "\n" for r in slow]
+    (out / LOG).write_text("".join(lines))
+    train(tiny("exact"), out, resume=True)
+    seconds = [r.seconds for r in read_log(out)]
+    assert seconds[:6] == [1001, 1002, 1003, 1004, 1005, 1006]
+    assert all(1006 <= s < 1100 for s in seconds[6:])
 
 
 @pytest.mark.parametrize(
