@@ -188,3 +188,12 @@ def test_weights_in_half_precision_are_loaded_as_the_nearest_float16(folder, tmp
     sizes = [p.stat().st_size for p in (folder.parent / "half").glob("weights*")]
     assert sizes[0] < (folder / "weights.safetensors").stat().st_size
     assert load_config(tmp_path / "half") == load_config(folder)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_weights_in_other_precisions_are_loaded_in_float32(folder, dtype):
+    tensors = {name: t.to(dtype) for name, t in load_weights(folder).items()}
+    save_tensors(folder / "weights.safetensors", tensors)
+    for name, p in load_network(folder, CPU).named_parameters():
+        assert p.dtype == torch.float32
+        assert torch.equal(p, tensors[name].float()), name

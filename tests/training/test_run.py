@@ -23,13 +23,14 @@ from mue.config.presets import preset
 from mue.config.schema import ComputeConfig
 from mue.data.synthetic.toy import Bars
 from mue.errors import MueError
-from mue.runs.folder import STATE, WEIGHTS, RunError, load_config
+from mue.runs.folder import STATE, WEIGHTS, RunError, load_config, save_config
 from mue.runs.log import LOG, NonFiniteError, read_log, read_validations
 from mue.runs.weights import export_run, load_tensors, save_tensors
 from mue.runtime.atomic import locked, remove_leftovers
 from mue.runtime.signals import Interrupted
 from mue.training.codes import divide_code_, retire_
 from mue.training.loop import fit
+from mue.training.run import check_run
 
 # --- the folder -----------------------------------------------------------------------------------
 
@@ -277,6 +278,16 @@ def test_another_configuration_does_not_resume_and_the_field_is_named(tiny, fold
     with pytest.raises(RunError, match=words):
         train(tiny("exact", **{"ema": 0.9, **change}), folder, resume=True)
     assert files(folder) == before
+
+
+def test_other_data_do_not_resume(folder):
+    config = load_config(folder)
+    with pytest.raises(RunError, match="holds a run with --data = None, and f00d is asked for"):
+        check_run(folder, config, "f00d", resume=True)
+    save_config(folder, config, "1", data="f00d")
+    assert check_run(folder, config, "f00d", resume=True)
+    with pytest.raises(RunError, match="holds a run with --data = f00d, and None is asked for"):
+        check_run(folder, config, None, resume=True)
 
 
 def test_a_run_may_be_resumed_with_other_compute_settings(tiny, folder):
