@@ -197,3 +197,9 @@ def test_weights_in_other_precisions_are_loaded_in_float32(folder, dtype):
     for name, p in load_network(folder, CPU).named_parameters():
         assert p.dtype == torch.float32
         assert torch.equal(p, tensors[name].float()), name
+
+
+def test_a_loaded_network_is_evaluated_and_not_trained(folder):
+    network = load_network(folder, CPU)
+    assert not network.training
+    assert not any(p.requires_grad for p in network.parameters())
