@@ -6,7 +6,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from mue.runs.folder import RunError, load_config, save_config
+from mue.runs.folder import RunError, load_config, origin, save_config
 from mue.runs.weights import export_run, load_network, load_tensors, load_weights, save_tensors
 
 CPU = torch.device("cpu")
@@ -203,3 +203,24 @@ def test_a_loaded_network_is_evaluated_and_not_trained(folder):
     network = load_network(folder, CPU)
     assert not network.training
     assert not any(p.requires_grad for p in network.parameters())
+
+
+@pytest.mark.parametrize("change", [{"shape": [3, 2]}, {"dtype": "I32"}])
+def test_numbers_in_another_form_are_not_what_was_saved(tmp_path, change):
+    """The same bytes, of which the header says something else."""
+    path = tmp_path / "weights.safetensors"
+    save_tensors(path, {"a": torch.arange(6.0).view(2, 3)})
+    path.write_bytes(_header(path.read_bytes(), lambda h: h["a"].update(change)))
+    with pytest.raises(RunError, match=OTHER):
+        load_tensors(path)
+
+
+def test_an_export_holds_what_was_changed_and_says_how(folder, tmp_path):
+    before, changed = load_weights(folder), {"prior.bias": torch.arange(6.0)}
+    about = {"calibration": {"inputs": 3}}
+    export_run(folder, tmp_path / "out", half=False, changed=changed, about=about)
+    after = load_weights(tmp_path / "out")
+    assert after.keys() == before.keys()
+    for name, value in (before | changed).items():
+        assert torch.equal(after[name], value), name
+    assert origin(tmp_path / "out") == origin(folder) | about

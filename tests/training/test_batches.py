@@ -5,6 +5,7 @@ import itertools
 import pytest
 import torch
 
+from mue.data.prefetch import Prefetcher
 from mue.data.synthetic.toy import Bars
 from mue.errors import MueError
 from mue.training.batches import (
@@ -29,15 +30,11 @@ def accumulated(config, parts: int):
 
 
 class Streamed(Bars):
-    """Bars that are not kept on the device; it notes what is asked for."""
+    """Bars that are not kept on the device."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.on_device, self.asked = False, list[int]()
-
-    def pair(self, index):
-        self.asked += index.tolist()
-        return super().pair(index)
+        self.on_device = False
 
 
 # --- which items ----------------------------------------------------------------------------------
@@ -119,12 +116,19 @@ def test_prefetched_batches_are_always_in_the_same_memory(tiny):
     assert len(seen) == 1
 
 
-def test_after_the_last_batch_none_is_read_in_advance(tiny):
-    source = Streamed()
-    batches = PrefetchedBatches(tiny(batch=4, steps=3), CPU, source)
+def test_after_the_last_batch_none_is_read_in_advance(tiny, monkeypatch):
+    noted: list[tuple[int, bool]] = []
+
+    class Noting(Prefetcher):
+        def __call__(self, step: int, *, prefetch_next: bool):
+            noted.append((step, prefetch_next))
+            return super().__call__(step, prefetch_next=prefetch_next)
+
+    monkeypatch.setattr("mue.training.batches.Prefetcher", Noting)
+    batches = PrefetchedBatches(tiny(batch=4, steps=3), CPU, Streamed())
     for step in range(3):
         batches.load_(step)
-    assert source.asked == list(range(12))
+    assert noted == [(0, True), (1, True), (2, False)]
 
 
 def test_batches_that_are_streamed_give_the_same_weights(tiny):
