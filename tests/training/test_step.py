@@ -121,3 +121,18 @@ def test_a_loss_that_is_not_finite_is_noted_without_an_error(tiny):
         training.network.get_parameter("prior.bias").fill_(torch.nan)
     step = TrainStep(training, Bars())
     assert step(step.prepare_(0)).non_finite
+
+
+def test_the_objective_reduces_over_what_the_training_does(tiny):
+    seen: list[object] = []
+
+    def noting(trace, y, config, weights, across):
+        seen.append(across)
+        return objective(trace, y, config, weights, across)
+
+    training = Training(tiny(), CPU, objective=noting)
+    training.across = dataclasses.replace(ALONE)
+    step = TrainStep(training, Bars())
+    step(step.prepare_(0))
+    assert len(seen) == 1
+    assert seen[0] is training.across
