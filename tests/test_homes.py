@@ -144,6 +144,19 @@ def cuts_a_sentence(node: ast.AST) -> bool:
     )
 
 
+def computes_a_learning_rate(node: ast.AST) -> bool:
+    """Arithmetic with `lr` of a configuration, or what its schedule is made of."""
+    if isinstance(node, ast.BinOp):
+        sides = {ast.unparse(side) for side in (node.left, node.right)}
+        return bool(sides & {"t.lr", "train.lr", "config.train.lr", "config.lr"})
+    return isinstance(node, ast.Attribute) and node.attr in {"milestones", "factors", "warmup"}
+
+
+def averages_weights(node: ast.AST) -> bool:
+    """An exponential moving average of weights: `lerp_` of an EMA, or by its decay."""
+    return "lerp" in called(node) and bool(re.search(r"\bself\._ema|\bema", ast.unparse(node)))
+
+
 HOMES: dict[str, tuple[Finder, set[str], str]] = {
     "values of an image, scaled": (
         scales_by_the_type,
@@ -179,6 +192,16 @@ HOMES: dict[str, tuple[Finder, set[str], str]] = {
         reads_a_configuration,
         {"runs/folder.py"},
         "json.loads((folder / 'config.json').read_text())",
+    ),
+    "the learning rate": (
+        computes_a_learning_rate,
+        {"training/schedule.py", "config/schema.py"},  # which checks the fields
+        "config.train.lr * warmup",
+    ),
+    "the EMA of the weights": (
+        averages_weights,
+        {"training/optimizer.py", "training/state.py"},  # the codes of vq have no gradient
+        "ema.lerp_(p, 1 - ema_decay)",
     ),
     "which files a folder holds": (
         walks_a_folder,

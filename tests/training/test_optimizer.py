@@ -1,19 +1,13 @@
 """One pass over all weights does what PyTorch does parameter by parameter."""
 
-import ast
 import copy
-import re
-from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
-import mue
 from mue.config.schema import TrainConfig
 from mue.training.optimizer import FlatAdamW
-
-SRC = Path(mue.__file__).parent
 
 
 def net() -> nn.Sequential:
@@ -65,22 +59,3 @@ def test_a_weight_without_a_gradient_moves_by_its_decay_alone():
         optimizer.update_(torch.tensor(0.0))
     assert idle.tolist() == pytest.approx([0.95, 0.95])
     assert used.tolist() == pytest.approx([0.85, 0.85])
-
-
-def averages_weights(node: ast.AST) -> bool:
-    """An exponential moving average: `lerp_` by `ema` or its decay."""
-    return isinstance(node, ast.Call) and bool(
-        re.search(r"\bema\w*\.lerp_|lerp\w*\(.*\bema", ast.unparse(node))
-    )
-
-
-def test_nothing_else_averages_the_weights():
-    """The optimizer averages what it updates, the training the codes that have no gradient."""
-    homes = {"training/optimizer.py", "training/state.py"}
-    found = {
-        path.relative_to(SRC).as_posix()
-        for path in SRC.rglob("*.py")
-        if "lerp" in (text := path.read_text())
-        and any(averages_weights(node) for node in ast.walk(ast.parse(text)))
-    }
-    assert found == homes

@@ -1,19 +1,12 @@
-import ast
-import re
-from pathlib import Path
-
 import pytest
 import torch
 
-import mue
 from mue.config.schema import (
     Config,
     ObjectiveConfig,
     TrainConfig,
 )
 from mue.training.schedule import StepScalars, learning_rate, weights_at
-
-SRC = Path(mue.__file__).parent
 
 
 def test_the_papers_learning_rates_begin_at_the_papers_iterations():
@@ -50,28 +43,6 @@ def test_responsibilities_harden_and_balancing_ends_together():
     moments = [weights_at(config, step) for step in (0, 25, 50, 99)]
     assert [m.temperature for m in moments] == pytest.approx([16, 4, 1, 1])  # geometric
     assert [m.balance for m in moments] == [True, True, False, False]
-
-
-# --- one home -------------------------------------------------------------------------------------
-
-
-def computes_a_learning_rate(node: ast.AST) -> bool:
-    """Arithmetic with `lr`, or what its schedule is made of."""
-    if isinstance(node, ast.BinOp):
-        sides = {ast.unparse(side) for side in (node.left, node.right)}
-        return bool(sides & {"t.lr", "train.lr", "config.train.lr", "config.lr"})
-    return isinstance(node, ast.Attribute) and node.attr in {"milestones", "factors", "warmup"}
-
-
-def test_nothing_else_computes_the_learning_rate():
-    """Who needs it calls `learning_rate`; the configuration checks the fields."""
-    found = {
-        path.relative_to(SRC).as_posix()
-        for path in SRC.rglob("*.py")
-        if re.search(r"\.(lr|milestones|factors|warmup)\b", text := path.read_text())
-        and any(computes_a_learning_rate(node) for node in ast.walk(ast.parse(text)))
-    }
-    assert found == {"training/schedule.py", "config/schema.py"}
 
 
 def test_the_scalars_of_a_step_are_those_of_its_schedule(tiny):
