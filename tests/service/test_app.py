@@ -74,7 +74,7 @@ def test_models_that_are_not_there_are_no_defect(logged):
 def test_the_description_of_the_interface_has_examples(client):
     found = client.get("/api/openapi.json").json()
     assert {"/api/propose", "/api/models"} <= set(found["paths"])
-    assert "example" in found["components"]["schemas"]["Proposal"]
+    assert "example" in found["components"]["schemas"]["ImageModes"]
 
 
 def test_the_description_names_the_token_and_every_error(served, client):

@@ -124,7 +124,7 @@ class Image(BaseModel):
     values: str
 
 
-class Proposal(BaseModel):
+class ImageModes(BaseModel):
     """The modes of an image, the most probable first. Probabilities and rest sum to 1."""
 
     model: str

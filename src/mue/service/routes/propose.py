@@ -23,7 +23,7 @@ async def propose(
     details: Annotated[
         bool, Form(description="Add every answer, their tree, and the image itself.")
     ] = False,
-) -> schema.Proposal:
+) -> schema.ImageModes:
     """The modes of an image, the most probable first, and the probability of the rest."""
     began = time.perf_counter()
     found, upload = await service.answer(asked)
