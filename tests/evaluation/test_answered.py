@@ -11,9 +11,8 @@ from mue.data.prepared.dataset import Slices
 from mue.data.prepared.open import open_prepared
 from mue.data.synthetic.toy import Bars
 from mue.errors import MueError
-from mue.evaluation.answered import Answered, Request, answered, joint_distances, spaced_items
+from mue.evaluation.answered import Answered, Request, answered
 from mue.inference.predictor import Predictor
-from mue.metrics import distances
 
 
 class Collected:
@@ -131,23 +130,3 @@ def test_a_negative_seed_is_refused(trained):
     asked = Request(torch.arange(2), 1, batch=2, seed=-1)
     with pytest.raises(MueError, match="seed"):
         list(answered(mue.load(trained, device="cpu"), Bars(), asked))
-
-
-def test_items_of_a_finite_data_set_are_at_equal_distances(lesions):
-    source = Slices(open_prepared(lesions), "val")
-    assert len(source) == 12
-    assert spaced_items(source, 4).tolist() == [0, 3, 6, 9]
-    assert spaced_items(source, 100).tolist() == list(range(12))
-    assert spaced_items(Bars(), 3).tolist() == [0, 1, 2]
-
-
-def test_distances_of_masks_are_those_of_the_metrics(lesion_model, lesions):
-    """What health, validation and calibration compare is what reports compare."""
-    predictor = mue.load(lesion_model, device="cpu")
-    source = Slices(open_prepared(lesions), "val", predictor.config.data)
-    (batch,) = answered(predictor, source, request(torch.arange(6), 4))
-    d = joint_distances(predictor, batch.h, batch.case)
-    expected = distances(predictor.masks(batch.h.y), predictor.masks(batch.case.ys))
-    assert torch.equal(d.sy, expected.sy)
-    assert torch.equal(d.ss, expected.ss)
-    assert torch.equal(d.yy, expected.yy)

@@ -10,8 +10,8 @@ import mue
 from mue.data.prepared.dataset import Slices
 from mue.data.prepared.open import open_prepared
 from mue.data.prepared.write import write_prepared
-from mue.evaluation.answered import of_one_size, split_batches
 from mue.evaluation.health import health
+from mue.evaluation.items import of_one_size, split_batches
 from mue.evaluation.raters import evaluate_raters
 from mue.metrics.energy import ged
 from mue.runs.log import read_validations

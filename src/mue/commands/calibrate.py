@@ -18,8 +18,8 @@ from mue.data.prepared.open import open_prepared, verify_prepared
 from mue.data.source import Source
 from mue.errors import MueError
 from mue.evaluation.answered import Progress as InputsProgress
-from mue.evaluation.answered import check_inputs, split_of_data
 from mue.evaluation.calibrate import COVERAGE, Calibration, fit_calibration
+from mue.evaluation.items import check_inputs, split_of_data
 from mue.inference.load import find
 from mue.inference.predictor import Predictor
 from mue.metrics.ranked import AT_LEAST

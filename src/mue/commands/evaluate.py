@@ -14,8 +14,8 @@ from mue.data.build import build_source, check_data
 from mue.data.prepared.open import open_prepared, verify_prepared
 from mue.data.prepared.splits import Split
 from mue.data.source import Source
-from mue.evaluation.answered import check_inputs, split_of_data
 from mue.evaluation.health import INPUTS, HealthReport, Measuring, health
+from mue.evaluation.items import check_inputs, split_of_data
 from mue.evaluation.known import ModeEvaluation, evaluate_modes
 from mue.evaluation.raters import RaterEvaluation, evaluate_raters
 from mue.inference.load import find

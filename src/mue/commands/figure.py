@@ -16,7 +16,7 @@ from mue.data.build import build_source, check_data
 from mue.data.prepared.open import open_prepared, verify_prepared
 from mue.data.prepared.splits import Split
 from mue.errors import MueError
-from mue.evaluation.answered import of_one_size, split_of_data
+from mue.evaluation.items import of_one_size, split_of_data
 from mue.evaluation.known import ModeEvaluation, evaluate_modes
 from mue.evaluation.latents import latent_samples
 from mue.evaluation.raters import RaterEvaluation, evaluate_raters

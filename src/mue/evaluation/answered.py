@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
-from mue.config.schema import ObjectiveConfig
-from mue.data.prepared.dataset import Slices
-from mue.data.prepared.open import Prepared
-from mue.data.prepared.splits import Split
 from mue.data.random import check_seed
-from mue.data.source import SeveralSizes, Source
-from mue.errors import MueError
+from mue.data.source import Source
+from mue.evaluation.items import split_batches
 from mue.inference.predictor import Predictor
-from mue.metrics.energy import Distances
-from mue.models.modal import enough, in_use
+from mue.models.modal import enough
 from mue.modes import MIN_PROB
-from mue.objective import log_likelihood
 from mue.types import Case, Hypotheses
 
 Progress = Callable[[int, int], None]
@@ -30,15 +24,6 @@ MAX_ANSWERS = 64
 """Answers that are decoded for an input with several raters, at most."""
 GROUPED = 100
 """Answers that modes are formed of, at most: the most probable, or the first samples."""
-_MAX_INPUTS = 10**9
-_MAX_PIXELS = 1 << 20  # of a batch, as 64 slices of 128 x 128 have
-_TINY = 1e-6  # a pixel is at least this uncertain, or one wrong pixel decides the likelihood
-
-
-def check_inputs(inputs: int) -> None:
-    """Refuse a number of inputs that none can be generated of, or no loop could count."""
-    if not 1 <= inputs <= _MAX_INPUTS:
-        raise MueError(f"`inputs` must be in 1..{_MAX_INPUTS}, got {inputs}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,70 +134,3 @@ def _pass(
         done += len(items)
         if progress is not None:
             progress(done, len(request.items))
-
-
-def split_of_data(predictor: Predictor, prepared: Prepared, split: Split) -> Slices:
-    """A split of prepared data as a model takes it, read from its files as it is needed."""
-    config, device = predictor.config.data, predictor.device
-    return Slices(prepared, split, config, device=device, on_device=False)
-
-
-def split_batches(
-    source: Source, index: Int[Tensor, " b"], batch: int
-) -> Iterator[Int[Tensor, " n"]]:
-    """The items in parts of at most `batch`, images in parts of one size.
-
-    Of large images there are fewer in a part, so that memory is bounded.
-    """
-    if not isinstance(source, SeveralSizes):
-        yield from index.split(batch)
-        return
-    size = torch.tensor([source.sizes[i] for i in index.tolist()])
-    sides, count = size.unique_consecutive(dim=0, return_counts=True)
-    for (h, w), part in zip(sides.tolist(), index.split(count.tolist()), strict=True):
-        yield from part.split(max(1, min(batch, _MAX_PIXELS // (h * w))))
-
-
-def of_one_size(source: Source, index: Int[Tensor, " b"]) -> Int[Tensor, " n"]:
-    """The items that have the size of the first one, and so can be a batch with it."""
-    if not isinstance(source, SeveralSizes):
-        return index
-    size = [source.sizes[i] for i in index.tolist()]
-    return index[torch.tensor([s == size[0] for s in size], device=index.device)]
-
-
-def joint_distances(predictor: Predictor, h: Hypotheses, case: Case) -> Distances:
-    """Distances of answers to known answers, of answers, and of known answers, in one pass."""
-    k, y = h.y.shape[1], torch.cat([h.y, case.ys], dim=1)
-    d = predictor.distance(y, y)
-    return Distances(d[:, :k, k:], d[:, :k, :k], d[:, k:, k:])
-
-
-def codes_in_use(n: int, code: Int[Tensor, "*a"], prob: Float[Tensor, "*a"]) -> int:
-    """How many of n codes are in use, from the code and the probability of each answer."""
-    highest = torch.zeros(n + 1)  # the last entry is of answers without a code, which is -1
-    highest.scatter_reduce_(0, code.flatten() % (n + 1), prob.flatten(), "amax")
-    return int(in_use(highest[:-1]).sum())
-
-
-def spaced_items(source: Source, inputs: int) -> Int[Tensor, " b"]:
-    """Items at equal distances in a finite data set, at most `inputs`; the first of an endless one.
-
-    The slices of a patient follow one another, so these are of as many patients as possible.
-    """
-    total = len(source) if isinstance(source, Sized) else inputs
-    count = min(inputs, total)
-    return torch.arange(count, device=source.device) * total // count
-
-
-def answer_log_likelihood(
-    h: Hypotheses, ys: Float[Tensor, "b m *y"], config: ObjectiveConfig
-) -> Float[Tensor, "b k m"]:
-    """Log p(y | k, x) of known answers under every answer, summed over pixels.
-
-    Probabilities of pixels stay within 1e-6 of 0 and 1.
-    """
-    kind, y = config.likelihood, h.y
-    if kind != "normal":
-        y = y.logit(_TINY) if kind == "bernoulli" else y.clamp_min(_TINY).log()
-    return log_likelihood(y, ys, kind, config.deviation)

@@ -13,11 +13,8 @@ from typing import Any
 from mue.data.build import build_source, check_shapes
 from mue.data.prepared.splits import Split
 from mue.errors import MueError
-from mue.evaluation.answered import (
-    spaced_items,
-    split_batches,
-)
 from mue.evaluation.columns import METRICS
+from mue.evaluation.items import spaced_items, split_batches
 from mue.evaluation.known import evaluate_modes
 from mue.evaluation.raters import evaluate_raters
 from mue.evaluation.speed import seconds_for, single_pass

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from mue.data.build import build_source
 from mue.data.prepared.splits import Split
-from mue.evaluation.answered import Progress, Request, answered, check_inputs
+from mue.evaluation.answered import Progress, Request, answered
+from mue.evaluation.items import check_inputs
 from mue.evaluation.speed import seconds_for
 from mue.inference.predictor import Predictor
 from mue.metrics.modes import mode_tv, nearest_mode

@@ -10,15 +10,9 @@ from torch import Tensor
 
 from mue.data.build import build_source
 from mue.data.prepared.splits import Split
-from mue.evaluation.answered import (
-    GROUPED,
-    Judge,
-    Progress,
-    Request,
-    answered,
-    check_inputs,
-    codes_in_use,
-)
+from mue.evaluation.answered import GROUPED, Judge, Progress, Request, answered
+from mue.evaluation.items import check_inputs
+from mue.evaluation.measures import codes_in_use
 from mue.inference.predictor import Predictor
 from mue.metrics.bootstrap import Interval, interval
 from mue.metrics.modes import mode_mae, mode_probabilities, mode_tv

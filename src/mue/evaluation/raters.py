@@ -17,17 +17,11 @@ from torch import Tensor
 from mue.data.build import check_data
 from mue.data.prepared.open import open_prepared
 from mue.data.prepared.splits import Split
-from mue.evaluation.answered import (
-    MAX_ANSWERS,
-    Judge,
-    Progress,
-    Request,
-    answered,
-    codes_in_use,
-    split_of_data,
-)
+from mue.evaluation.answered import MAX_ANSWERS, Judge, Progress, Request, answered
 from mue.evaluation.columns import METRICS, Columns, Masks, masks_of_case
 from mue.evaluation.conformal import covered
+from mue.evaluation.items import split_of_data
+from mue.evaluation.measures import codes_in_use
 from mue.inference.masks import class_names
 from mue.inference.predictor import MODE_SAMPLES, Predictor
 from mue.metrics.bootstrap import Interval, interval, interval_of

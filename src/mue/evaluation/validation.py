@@ -12,16 +12,10 @@ from torch import Tensor, nn
 
 from mue.config.schema import Config, ObjectiveConfig
 from mue.data.source import Source
-from mue.evaluation.answered import (
-    Answered,
-    Request,
-    answer_log_likelihood,
-    answered,
-    codes_in_use,
-    joint_distances,
-    spaced_items,
-)
+from mue.evaluation.answered import Answered, Request, answered
 from mue.evaluation.columns import TOP
+from mue.evaluation.items import spaced_items
+from mue.evaluation.measures import answer_log_likelihood, codes_in_use, joint_distances
 from mue.inference.predictor import Predictor
 from mue.metrics.calibration import ece
 from mue.metrics.modes import mode_probabilities, mode_tv

@@ -10,14 +10,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from mue.data.source import Source
-from mue.evaluation.answered import (
-    MAX_ANSWERS,
-    Answered,
-    Request,
-    answer_log_likelihood,
-    joint_distances,
-    spaced_items,
-)
+from mue.evaluation.answered import MAX_ANSWERS, Answered, Request
+from mue.evaluation.items import spaced_items
+from mue.evaluation.measures import answer_log_likelihood, joint_distances
 from mue.inference.predictor import MODE_SAMPLES, Predictor
 from mue.metrics.bootstrap import Interval, interval
 from mue.metrics.energy import Distances

@@ -9,13 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from mue.data.source import Source
-from mue.evaluation.answered import (
-    MAX_ANSWERS,
-    Progress,
-    answered,
-    check_inputs,
-    of_one_size,
-)
+from mue.evaluation.answered import MAX_ANSWERS, Progress, answered
 from mue.evaluation.health.findings import Finding, find
 from mue.evaluation.health.measured import (
     CodeHealth,
@@ -24,6 +18,7 @@ from mue.evaluation.health.measured import (
     Spread,
     min_prob,
 )
+from mue.evaluation.items import check_inputs, of_one_size
 from mue.inference.predictor import Predictor
 from mue.metrics.bootstrap import Interval
 from mue.types import Case, Hypotheses
